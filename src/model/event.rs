@@ -1,0 +1,145 @@
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{Content, ErrorRecord, Message, RunId, RunOutcome, ToolCall, Usage};
+
+/// One step of one content block. Blocks may overlap: readers key on the index, never on "the current block".
+#[derive(Clone, Debug, PartialEq)]
+pub enum BlockEvent {
+    TextStart,
+    TextDelta(String),
+    /// `content` is authoritative over the deltas.
+    TextEnd {
+        content: String,
+        signature: Option<String>,
+    },
+    ThinkingStart,
+    ThinkingDelta(String),
+    ThinkingEnd {
+        content: String,
+        signature: Option<String>,
+        redacted: bool,
+    },
+    ToolCallStart {
+        id: String,
+        name: String,
+    },
+    /// Raw JSON text.
+    ToolCallDelta(String),
+    ToolCallEnd(ToolCall),
+}
+
+impl BlockEvent {
+    /// Whether it carries a delta without text, which is never passed on.
+    pub fn is_empty_delta(&self) -> bool {
+        match self {
+            Self::TextDelta(text) | Self::ThinkingDelta(text) | Self::ToolCallDelta(text) => text.is_empty(),
+            Self::TextStart
+            | Self::TextEnd { .. }
+            | Self::ThinkingStart
+            | Self::ThinkingEnd { .. }
+            | Self::ToolCallStart { .. }
+            | Self::ToolCallEnd(_) => false,
+        }
+    }
+}
+
+/// What a tool gave, as events show it; unlike the result message it includes `terminate`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolResultView {
+    pub content: Vec<Content>,
+    pub details: Option<Value>,
+    pub structured: Option<Value>,
+    pub usage: Option<Usage>,
+    pub terminate: bool,
+}
+
+/// The only event type inside the program; `print` turns it into lines. Owned, cheap to clone.
+#[derive(Clone, Debug)]
+pub enum Event {
+    RunStart {
+        run_id: RunId,
+    },
+    /// `turn` counts from 1.
+    TurnStart {
+        turn: u32,
+    },
+    /// User, tool result and custom messages are complete; a reply is empty and `pending`.
+    MessageStart {
+        message: Arc<Message>,
+    },
+    /// `usage` only when the provider reported new numbers.
+    MessageUpdate {
+        index: usize,
+        event: BlockEvent,
+        usage: Option<Usage>,
+    },
+    /// Complete and authoritative; the transcript grows here.
+    MessageEnd {
+        message: Arc<Message>,
+    },
+    /// `args` are the model's raw arguments; `effective_args` is set when what the tool gets differs.
+    ToolStart {
+        tool_call_id: String,
+        tool_name: String,
+        args: Arc<Map<String, Value>>,
+        effective_args: Option<Arc<Value>>,
+    },
+    ToolUpdate {
+        tool_call_id: String,
+        tool_name: String,
+        partial: Arc<ToolResultView>,
+    },
+    ToolEnd {
+        tool_call_id: String,
+        tool_name: String,
+        result: Arc<ToolResultView>,
+        is_error: bool,
+        /// Absent if the tool never ran.
+        duration_ms: Option<u64>,
+    },
+    TurnEnd {
+        turn: u32,
+        message: Option<Arc<Message>>,
+        tool_results: Vec<Arc<Message>>,
+    },
+    /// The last event of a run.
+    RunEnd {
+        messages: Vec<Arc<Message>>,
+        outcome: Arc<RunOutcome>,
+    },
+    /// Whole queues, as they are now.
+    QueueUpdate {
+        steering: Vec<Arc<Message>>,
+        follow_up: Vec<Arc<Message>>,
+    },
+    Warning {
+        code: String,
+        message: String,
+    },
+    /// The loop can not go on; the closing events follow.
+    Fault {
+        error: ErrorRecord,
+    },
+}
+
+impl Event {
+    /// The seed's name of this event, as the grammar and the wire use it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::RunStart { .. } => "agent_start",
+            Self::TurnStart { .. } => "turn_start",
+            Self::MessageStart { .. } => "message_start",
+            Self::MessageUpdate { .. } => "message_update",
+            Self::MessageEnd { .. } => "message_end",
+            Self::ToolStart { .. } => "tool_execution_start",
+            Self::ToolUpdate { .. } => "tool_execution_update",
+            Self::ToolEnd { .. } => "tool_execution_end",
+            Self::TurnEnd { .. } => "turn_end",
+            Self::RunEnd { .. } => "agent_end",
+            Self::QueueUpdate { .. } => "queue_update",
+            Self::Warning { .. } | Self::Fault { .. } => "warning",
+        }
+    }
+}

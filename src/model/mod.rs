@@ -1,0 +1,33 @@
+//! The vocabulary: messages, blocks, usage, stop reasons, error records, model facts, ids and the one `Event`.
+//!
+//! Keeps true: messages, blocks and usage derive the camelCase transcript form once, here; fields and roles this
+//! version does not know survive a round trip; [`StopReason`] and [`ErrorKind`] are closed; ids of the calls of one
+//! reply are unique.
+//!
+//! Must not know: files, HTTP, terminals, argument parsing, the keys of JSONL events.
+
+mod builder;
+mod error;
+mod event;
+mod facts;
+mod ids;
+mod message;
+mod outcome;
+mod partial;
+mod secret;
+mod stop;
+mod usage;
+
+pub use builder::MessageBuilder;
+pub use error::{ErrorKind, ErrorRecord, ErrorRow};
+pub use event::{BlockEvent, Event, ToolResultView};
+pub use facts::{Input, Model, PriceTier, Prices, Thinking, ThinkingStyle};
+pub use ids::{EntryId, RunId, short_id};
+pub use message::{
+    ArgumentsError, AssistantBlock, AssistantHead, AssistantMessage, Content, CustomMessage, Diagnostic, Extra,
+    ImageBlock, Message, TextBlock, ThinkingBlock, ToolCall, ToolResultMessage, UserContent, UserMessage,
+};
+pub use outcome::{CancelCause, Reason, RunOutcome};
+pub use secret::{Headers, Secret};
+pub use stop::StopReason;
+pub use usage::{Cost, Usage};

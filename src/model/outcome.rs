@@ -1,0 +1,94 @@
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ErrorRecord, Message, StopReason};
+
+/// Who asked a run to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CancelCause {
+    Hup,
+    Int,
+    Term,
+    Timeout,
+    /// The reader of stdout left.
+    Pipe,
+    /// Another shell, or the embedding program.
+    Steer,
+    Hook,
+}
+
+/// The verdict of a run in one word: the `reason` of the `result` line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    Completed,
+    /// A tool or a hook after it ended the run.
+    ToolTerminated,
+    /// The answer was cut by the output limit.
+    Length,
+    Error,
+    /// A safety stop by the provider or the model.
+    Refused,
+    /// Try again later.
+    Unavailable,
+    Auth,
+    /// Nothing was sent: flags, configuration, prompt.
+    Usage,
+    MaxTurns,
+    MaxCost,
+    MaxRepeats,
+    /// A hook or rule stopped the run.
+    Blocked,
+    /// The provider works in the background.
+    Suspended,
+    /// The answer stayed invalid.
+    Schema,
+    /// A signal, or an abort from outside.
+    Interrupted,
+    Timeout,
+    Pipe,
+    Internal,
+}
+
+impl Reason {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::ToolTerminated => "tool_terminated",
+            Self::Length => "length",
+            Self::Error => "error",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+            Self::Auth => "auth",
+            Self::Usage => "usage",
+            Self::MaxTurns => "max_turns",
+            Self::MaxCost => "max_cost",
+            Self::MaxRepeats => "max_repeats",
+            Self::Blocked => "blocked",
+            Self::Suspended => "suspended",
+            Self::Schema => "schema",
+            Self::Interrupted => "interrupted",
+            Self::Timeout => "timeout",
+            Self::Pipe => "pipe",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// How a run of the classic loop ended. The exit code is computed from `reason`, `stop_reason`, `error` and `cause`
+/// and from nothing else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunOutcome {
+    /// Every message this run added, in order.
+    pub messages: Vec<Arc<Message>>,
+    /// That of the last reply; `None` when there was none.
+    pub stop_reason: Option<StopReason>,
+    pub reason: Reason,
+    /// Set when the last reply failed.
+    pub error: Option<ErrorRecord>,
+    /// Set when the run was cancelled.
+    pub cause: Option<CancelCause>,
+}

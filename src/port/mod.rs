@@ -1,0 +1,22 @@
+//! The traits the loops call and the contracts behind them.
+//!
+//! Keeps true: [`Provider::stream`] never fails as a call, a failure is its last item; a [`Tool`] reports every
+//! failure as a result; time and ids enter the program only through [`Clock`] and [`Ids`].
+//!
+//! Must not know: any implementation but the two trivial ones of the operating system's clock and random ids.
+
+mod clock;
+mod provider;
+mod sink;
+mod tool;
+
+pub use clock::{Clock, Ids, SystemClock, UuidIds};
+pub use provider::{
+    AssistantEvent, Cache, Credential, LlmRequest, Models, OnPayload, OnResponse, Provider, ProviderEvent, Purpose,
+    RequestObservers, ResponseMeta, StreamOptions, Timeouts, ToolSpecs,
+};
+pub use sink::{Sink, SinkError};
+pub use tool::{
+    Access, Denied, Execution, Guard, Inputs, Memos, Policy, Replay, SessionRef, Source, Tool, ToolCtx, ToolOutput,
+    ToolSpec, ToolUpdate, Updates, Verdict,
+};

@@ -1,0 +1,208 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Content, EntryId, RunId, ToolResultView, Usage};
+
+/// Something a model can call.
+#[async_trait]
+pub trait Tool: Send + Sync {
+    fn spec(&self) -> &ToolSpec;
+
+    /// Repairs aliases and shapes, before coercion and validation. The error is what the model reads.
+    fn prepare(&self, raw: Value) -> Result<Value, String> {
+        Ok(raw)
+    }
+
+    /// Runs with valid arguments. Every failure is a result with `is_error`; a panic becomes one.
+    /// A cancelled tool has `limits.grace` + 1 s to answer before its future is dropped.
+    async fn call(&self, args: Value, ctx: ToolCtx) -> ToolOutput;
+}
+
+/// What is sent to the model about a tool, and how it may run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolSpec {
+    pub name: String,
+    /// For display.
+    pub label: String,
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub input_schema: Value,
+    pub output_schema: Option<Value>,
+    pub replay: Replay,
+    /// `None` = as the configuration says.
+    pub execution: Option<Execution>,
+    pub source: Source,
+    pub annotations: Map<String, Value>,
+}
+
+/// Whether a call may run again after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replay {
+    Safe,
+    Never,
+}
+
+/// One call at a time, or together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Execution {
+    #[default]
+    Parallel,
+    Sequential,
+}
+
+/// Where a tool comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Builtin,
+    Command,
+    Mcp,
+    Task,
+}
+
+/// What a call may use. Everything a tool needs from outside is here.
+#[derive(Clone)]
+pub struct ToolCtx {
+    pub tool_call_id: String,
+    /// The same on a replay; the id of the result entry.
+    pub invocation_id: EntryId,
+    pub run_id: RunId,
+    /// `{runId}:{turn}`.
+    pub turn_id: String,
+    pub lane: String,
+    /// `None` when nothing is kept.
+    pub session: Option<SessionRef>,
+    /// Absolute.
+    pub cwd: PathBuf,
+    /// Asked at every open.
+    pub guard: Arc<dyn Guard>,
+    /// What the model that called takes.
+    pub model_inputs: Inputs,
+    /// Names of all enabled tools, sorted.
+    pub enabled_tools: Arc<[String]>,
+    pub cancel: CancellationToken,
+    pub updates: Updates,
+    pub memos: Arc<dyn Memos>,
+}
+
+impl std::fmt::Debug for ToolCtx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolCtx")
+            .field("tool_call_id", &self.tool_call_id)
+            .field("invocation_id", &self.invocation_id)
+            .field("cwd", &self.cwd)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The session a call belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRef {
+    pub id: String,
+    pub file: Option<PathBuf>,
+    /// Where output too large for the model is kept.
+    pub spill_dir: PathBuf,
+}
+
+/// Inputs the calling model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inputs {
+    pub text: bool,
+    pub image: bool,
+}
+
+/// What a tool wants to do with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// Rules and confinement on the real path.
+pub trait Guard: Send + Sync {
+    /// `shown` is the path as the model wrote it; the error's text uses it.
+    fn check(&self, path: &Path, shown: &str, access: Access) -> Result<(), Denied>;
+}
+
+/// A refused path or call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// The rule's text, or `confine`.
+    pub rule: String,
+    /// What the model reads.
+    pub reason: String,
+}
+
+/// Permission rules over whole calls; asked after validation and again after a hook changed the arguments.
+pub trait Policy: Send + Sync {
+    fn check(&self, tool: &str, args: &Value) -> Verdict;
+}
+
+/// The answer of a [`Policy`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allow,
+    Deny(Denied),
+}
+
+/// Small values a call keeps between a crash and its replay.
+#[async_trait]
+pub trait Memos: Send + Sync {
+    async fn get(&self, name: &str) -> Option<Value>;
+    async fn set(&self, name: &str, value: Value) -> Result<(), String>;
+}
+
+/// One progress report: the full bounded view so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolUpdate {
+    pub partial: Arc<ToolResultView>,
+    /// Also worth keeping for the report on an interrupted call.
+    pub checkpoint: bool,
+}
+
+/// Where a running call reports progress. Reports sent after the call has returned are dropped.
+#[derive(Clone, Debug)]
+pub struct Updates(mpsc::Sender<ToolUpdate>);
+
+impl Updates {
+    /// A pair of ends; `capacity` reports may wait before a sender does.
+    pub fn channel(capacity: usize) -> (Self, mpsc::Receiver<ToolUpdate>) {
+        let (sender, receiver) = mpsc::channel(capacity);
+        (Self(sender), receiver)
+    }
+
+    /// Sends a report; waits while the loop is behind. Returns whether anyone still listens.
+    pub async fn send(&self, partial: ToolResultView, checkpoint: bool) -> bool {
+        self.0.send(ToolUpdate { partial: Arc::new(partial), checkpoint }).await.is_ok()
+    }
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolOutput {
+    pub content: Vec<Content>,
+    /// For programs; a failure carries `error: {code, message}`.
+    pub details: Option<Value>,
+    pub structured: Option<Value>,
+    pub usage: Option<Usage>,
+    pub is_error: bool,
+    /// Ends the run after the batch if every result of the batch says so.
+    pub terminate: bool,
+}
+
+impl ToolOutput {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Content::text(text)], ..Self::default() }
+    }
+
+    /// A failure the model reads as `message`; `code` is from the closed list of the tool contract.
+    pub fn failure(code: &str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let details = serde_json::json!({"error": {"code": code, "message": message}});
+        Self { content: vec![Content::text(message)], details: Some(details), is_error: true, ..Self::default() }
+    }
+}

@@ -1,0 +1,1 @@
+//! placeholder: dialect switches of OpenAI-compatible servers

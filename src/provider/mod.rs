@@ -1,0 +1,11 @@
+//! Language models: the HTTP layer, the wire protocols, the error taxonomy, the catalogue and the demo model.
+//!
+//! Keeps true: decoders do no input or output and are total, any bytes give events or a typed error; the contract of
+//! a stream is made in one place ([`settle`]); one attempt per request, retries belong to others; no secret is in any
+//! error, event or log.
+//!
+//! Must not know: loops, tools, sessions, printing.
+
+pub mod compat;
+pub mod error;
+pub mod wire;

@@ -1,0 +1,1 @@
+//! placeholder: coercion and validation of tool arguments
