@@ -1,1 +1,12 @@
+//! The one integration crate: every test of a layer's boundary and of the binary.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and drive processes, files and time by hand"
+)]
 
+mod tidy;
