@@ -15,7 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("tool", &["model", "port", "turn", "process", "config"]),
     ("cli", &["model", "port", "turn", "process", "config"]),
     ("print", &["model", "port"]),
-    ("exit", &["model", "turn"]),
+    ("exit", &["model"]),
     ("app", &["model", "port", "turn", "agent", "process", "config", "provider", "tool", "cli", "print", "exit"]),
     ("main", &["app"]),
     ("testing", &["model", "port", "turn", "agent"]),
