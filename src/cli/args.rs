@@ -31,6 +31,22 @@ const AFTER_HELP: &str = "\
 Large prompts do not fit into an argument: pipe them in or use -f FILE.
 A prompt whose first word is a command, or close to one, goes after --: pirn -- models of the atom";
 
+const AFTER_LONG_HELP: &str = "\
+Prompt: the text of -f, the words, attached files and stdin, in this order. With no other text stdin is the prompt; \
+otherwise it follows the prompt as data. Beside other text only a pipe or a file is read, so a loop over files has to \
+detach stdin: while read f; do pirn \"explain $f\" </dev/null; done
+Large prompts do not fit into an argument: pipe them in or use -f FILE.
+
+Commands: a command is recognised as the first argument only. A prompt whose first word is a command, or one or two \
+letters off one, goes after --: pirn -- models of the atom. So does a prompt that begins with -.
+
+Examples:
+  pirn \"what does this repository do?\"
+  git diff | pirn \"one-line summary of this change\"
+  pirn @src/main.rs \"why does this not compile?\"
+  pirn --json \"list the TODOs\" | jq -r 'select(.type==\"result\").text'
+  pirn -m demo \"say hello\"";
+
 const USAGE: &str = "pirn [OPTIONS] [PROMPT|@FILE]...
        pirn models [PATTERN] [--json]
        pirn help [COMMAND]";
@@ -342,20 +358,19 @@ fn command_help(name: &str, form: HelpForm) -> Result<Invocation, UsageError> {
 fn run_command() -> Command {
     let base = Command::new("pirn")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("One-shot agent for shells and CI")
-        .long_about(LONG_ABOUT)
         .after_help(AFTER_HELP)
+        .after_long_help(AFTER_LONG_HELP)
         .disable_help_subcommand(true)
         .args_override_self(true)
         .arg(Arg::new("prompt").value_name("PROMPT|@FILE").num_args(0..).help(PROMPT_HELP));
-    RunArgs::augment_args(base)
+    // Deriving the arguments sets the description of the type, so ours comes last.
+    RunArgs::augment_args(base).about("One-shot agent for shells and CI").long_about(LONG_ABOUT)
 }
 
 fn models_command() -> Command {
     let base = Command::new("models")
-        .about("List the models pirn knows and whether their provider has a key")
         .arg(Arg::new("pattern").value_name("PATTERN").help("Show only models whose provider/id contains this"));
-    ModelsArgs::augment_args(base)
+    ModelsArgs::augment_args(base).about("List the models pirn knows and whether their provider has a key")
 }
 
 fn built(mut command: Command) -> Command {

@@ -1,1 +1,6 @@
+//! The integration tests, as one crate.
 
+mod cli_args;
+mod jsonl;
+mod prompt;
+mod text;
