@@ -9,4 +9,8 @@
     reason = "tests fail by panicking, and drive processes, files and time by hand"
 )]
 
+mod cli_args;
+mod jsonl;
+mod prompt;
+mod text;
 mod tidy;
