@@ -1,0 +1,239 @@
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use super::suggest::nearest;
+use crate::model::Secret;
+
+/// Variables of ours that are read, and the setting each one gives, where it gives one.
+pub(super) const READ: [(&str, Option<&str>); 13] = [
+    ("PIRN_MODEL", Some("model")),
+    ("PIRN_THINKING", Some("thinking")),
+    ("PIRN_TOOLS", Some("tools.enabled")),
+    ("PIRN_TIMEOUT", Some("limits.timeout")),
+    ("PIRN_MAX_TURNS", Some("limits.max_turns")),
+    ("PIRN_MAX_COST", Some("limits.max_cost")),
+    ("PIRN_PROFILE", None),
+    ("PIRN_CONFIG", None),
+    ("PIRN_HOME", None),
+    ("PIRN_TRUST", None),
+    ("PIRN_BARE", None),
+    ("PIRN_LOG", None),
+    ("PIRN_BACKTRACE", None),
+];
+
+/// Variables of ours that children get: a pirn below a pirn sees them.
+const GIVEN_TO_CHILDREN: [&str; 9] = [
+    "PIRN_SESSION_ID",
+    "PIRN_CALL_ID",
+    "PIRN_RUN_TOKEN",
+    "PIRN_DEPTH",
+    "PIRN_TOOL",
+    "PIRN_HOOK",
+    "PIRN_HOOK_KEY",
+    "PIRN_OPERATION_ID",
+    "PIRN_LANE",
+];
+
+/// The arguments of a command tool, `PIRN_ARG_NAME`.
+const ARGUMENT_PREFIX: &str = "PIRN_ARG_";
+
+/// A snapshot of the environment. An empty variable counts as unset. `Debug` shows names only.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Env {
+    vars: BTreeMap<String, OsString>,
+}
+
+/// What the environment says about colour; deciding is not up to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColorEnv {
+    /// `NO_COLOR` is not empty.
+    pub no_color: bool,
+    /// `FORCE_COLOR` or `CLICOLOR_FORCE` is set and not `0`.
+    pub force: bool,
+    /// `CLICOLOR` is `0`.
+    pub off: bool,
+    /// `TERM` is `dumb`.
+    pub dumb: bool,
+}
+
+/// The proxy variables; they may hold passwords.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxies {
+    pub http: Option<Secret>,
+    pub https: Option<Secret>,
+    pub all: Option<Secret>,
+    pub no_proxy: Option<String>,
+}
+
+impl Env {
+    /// Reads the environment of this process. Variables whose name is not UTF-8 are nobody's setting.
+    #[expect(clippy::disallowed_methods, reason = "this is the only reader of the environment")]
+    pub fn from_process() -> Self {
+        let named = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        Self::from_pairs(named)
+    }
+
+    /// An environment of these variables only.
+    pub fn from_pairs<N: Into<String>, V: Into<OsString>>(pairs: impl IntoIterator<Item = (N, V)>) -> Self {
+        let vars = pairs.into_iter().map(|(name, value)| (name.into(), value.into()));
+        Self { vars: vars.filter(|(_, value)| !value.is_empty()).collect() }
+    }
+
+    /// The text of a variable; `None` when it is unset, empty or not UTF-8.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.vars.get(name)?.to_str()
+    }
+
+    /// A variable as a path.
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
+        self.vars.get(name).map(PathBuf::from)
+    }
+
+    /// Whether a switch is on: set, and to none of `0`, `false`, `no`, `off`.
+    pub fn switch(&self, name: &str) -> bool {
+        let off = |value: &str| ["0", "false", "no", "off"].iter().any(|word| value.eq_ignore_ascii_case(word));
+        self.vars.get(name).is_some_and(|value| !value.to_str().is_some_and(off))
+    }
+
+    /// The home directory. A relative one is ignored, and nothing takes its place: the working directory may belong
+    /// to somebody else (CFG-05).
+    pub fn home(&self) -> Option<PathBuf> {
+        self.path("HOME").filter(|home| home.is_absolute())
+    }
+
+    /// `SSL_CERT_FILE`.
+    pub fn cert_file(&self) -> Option<PathBuf> {
+        self.path("SSL_CERT_FILE")
+    }
+
+    /// `SSL_CERT_DIR`.
+    pub fn cert_dir(&self) -> Option<PathBuf> {
+        self.path("SSL_CERT_DIR")
+    }
+
+    pub fn color(&self) -> ColorEnv {
+        let forced = |name: &str| self.vars.get(name).is_some_and(|value| value != "0");
+        ColorEnv {
+            no_color: self.vars.contains_key("NO_COLOR"),
+            force: forced("FORCE_COLOR") || forced("CLICOLOR_FORCE"),
+            off: self.text("CLICOLOR") == Some("0"),
+            dumb: self.text("TERM") == Some("dumb"),
+        }
+    }
+
+    /// Whether the locale's character set is UTF-8: the first of `LC_ALL`, `LC_CTYPE`, `LANG` that is set tells.
+    pub fn utf8_locale(&self) -> bool {
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| self.text(name)).unwrap_or_default();
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    }
+
+    /// The proxy variables, lower case first. `HTTP_PROXY` is a request header's name in disguise where
+    /// `REQUEST_METHOD` is set, so it is ignored there (providers HTTP-10).
+    pub fn proxies(&self) -> Proxies {
+        let either = |lower: &str, upper: &str| self.text(lower).or_else(|| self.text(upper));
+        let cgi = self.vars.contains_key("REQUEST_METHOD");
+        let http = if cgi { self.text("http_proxy") } else { either("http_proxy", "HTTP_PROXY") };
+        Proxies {
+            http: http.map(Secret::new),
+            https: either("https_proxy", "HTTPS_PROXY").map(Secret::new),
+            all: either("all_proxy", "ALL_PROXY").map(Secret::new),
+            no_proxy: either("no_proxy", "NO_PROXY").map(str::to_owned),
+        }
+    }
+
+    /// One warning for each variable that looks like ours and is not.
+    pub fn warnings(&self) -> Vec<String> {
+        let known = |name: &str| {
+            name == "PIRN"
+                || name.starts_with(ARGUMENT_PREFIX)
+                || GIVEN_TO_CHILDREN.contains(&name)
+                || READ.iter().any(|(read, _)| *read == name)
+        };
+        let ours = self.vars.keys().filter(|name| name.starts_with("PIRN_") && !known(name));
+        ours.map(|name| match nearest(name, READ.iter().map(|(read, _)| *read)) {
+            Some(read) => format!("unknown variable {name} (did you mean {read}?)"),
+            None => format!("unknown variable {name}"),
+        })
+        .collect()
+    }
+
+    /// Variables of ours that are read but hold bytes that are not UTF-8.
+    pub(super) fn unreadable(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let broken = |name: &str| self.vars.get(name).is_some_and(|value| value.to_str().is_none());
+        READ.iter().map(|(name, _)| *name).filter(move |name| broken(name))
+    }
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.vars.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{ColorEnv, Env};
+
+    fn env(pairs: &[(&str, &str)]) -> Env {
+        Env::from_pairs(pairs.iter().copied())
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_unset() {
+        let env = env(&[("PIRN_MODEL", ""), ("NO_COLOR", ""), ("HOME", "")]);
+        assert_eq!(env.text("PIRN_MODEL"), None);
+        assert_eq!(env.color(), ColorEnv::default());
+        assert_eq!(env.home(), None);
+    }
+
+    #[test]
+    fn home_is_never_the_working_directory() {
+        assert_eq!(env(&[("HOME", ".")]).home(), None, "CFG-05");
+        assert_eq!(env(&[("HOME", "/home/a")]).home(), Some(PathBuf::from("/home/a")));
+    }
+
+    #[test]
+    fn lower_case_proxies_win_and_http_proxy_is_ignored_under_cgi() {
+        let both = env(&[("HTTP_PROXY", "http://up"), ("http_proxy", "http://low"), ("HTTPS_PROXY", "http://s")]);
+        let proxies = both.proxies();
+        assert_eq!(proxies.http.map(|p| p.expose().to_owned()).as_deref(), Some("http://low"));
+        assert_eq!(proxies.https.map(|p| p.expose().to_owned()).as_deref(), Some("http://s"));
+        let cgi = env(&[("HTTP_PROXY", "http://evil"), ("REQUEST_METHOD", "GET")]);
+        assert_eq!(cgi.proxies().http, None, "HTTP-10");
+    }
+
+    #[test]
+    fn unknown_variables_of_ours_are_warned_about_with_a_suggestion() {
+        let known = env(&[("PIRN", "1"), ("PIRN_RUN_TOKEN", "x"), ("PIRN_DEPTH", "1"), ("PIRN_ARG_PATH", "x")]);
+        assert_eq!(known.warnings(), Vec::<String>::new());
+        let typo = env(&[("PIRN_MODLE", "x"), ("PIRN_WHATEVER", "x")]);
+        assert_eq!(
+            typo.warnings(),
+            ["unknown variable PIRN_MODLE (did you mean PIRN_MODEL?)", "unknown variable PIRN_WHATEVER"]
+        );
+    }
+
+    #[test]
+    fn the_first_locale_variable_that_is_set_decides_about_utf8() {
+        assert!(env(&[("LANG", "de_DE.UTF-8")]).utf8_locale());
+        assert!(env(&[("LC_CTYPE", "C.utf8"), ("LANG", "C")]).utf8_locale());
+        assert!(!env(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]).utf8_locale());
+        assert!(!env(&[]).utf8_locale());
+    }
+
+    #[test]
+    fn colour_variables_are_reported_as_they_are() {
+        let env = env(&[("CLICOLOR_FORCE", "0"), ("FORCE_COLOR", "1"), ("CLICOLOR", "0"), ("TERM", "dumb")]);
+        assert_eq!(env.color(), ColorEnv { no_color: false, force: true, off: true, dumb: true });
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        assert!(!format!("{:?}", env(&[("OPENAI_API_KEY", "sk-1")])).contains("sk-1"));
+    }
+}

@@ -1,0 +1,281 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::Origin;
+use crate::model::{Headers, Input, Secret, Thinking};
+use crate::port::{Cache, Execution};
+
+/// Makes a closed list of words as they are written in TOML.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant),+
+        }
+
+        impl $name {
+            /// Every word, in the documented order.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),+
+                }
+            }
+
+            /// What a word names, or `None`.
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// What stands on stdout instead of text.
+    JsonLevel {
+        /// Text mode.
+        #[default]
+        Off = "",
+        Events = "events",
+        /// Events without deltas.
+        Messages = "messages",
+        /// The last line only.
+        Result = "result",
+    }
+}
+
+words! {
+    /// A switch that can look at the terminal.
+    When {
+        #[default]
+        Auto = "auto",
+        Always = "always",
+        Never = "never",
+    }
+}
+
+words! {
+    /// Which paths must lie below the roots.
+    Confine {
+        Off = "off",
+        #[default]
+        Write = "write",
+        All = "all",
+    }
+}
+
+/// The effective settings. [`Settings::default`] is the built-in layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Model specs, comma separated: the first is used, the others are fallbacks. Empty = first provider with a key.
+    pub model: String,
+    /// `None` = the model's default.
+    pub thinking: Option<Thinking>,
+    /// `None` = the built-in prompt. Contents, where `@file` was written.
+    pub system: Option<String>,
+    pub append_system: Vec<String>,
+    pub input: InputSettings,
+    pub output: OutputSettings,
+    pub limits: LimitSettings,
+    pub tools: ToolSettings,
+    pub providers: BTreeMap<String, ProviderSettings>,
+    /// Aliases.
+    pub models: BTreeMap<String, ModelSettings>,
+    /// Things worth a warning that do not stop a run.
+    pub warnings: Vec<String>,
+    pub(super) origins: BTreeMap<String, Origin>,
+}
+
+impl Settings {
+    /// Where the value of a key was written, the key as in errors: `limits.max_turns`, `providers.local.base_url`.
+    pub fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::BuiltIn)
+    }
+
+    /// Every key that was written somewhere, sorted.
+    pub fn written(&self) -> impl Iterator<Item = (&str, &Origin)> {
+        self.origins.iter().map(|(key, origin)| (key.as_str(), origin))
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            model: String::new(),
+            thinking: None,
+            system: None,
+            append_system: Vec::new(),
+            input: InputSettings { stdin_wait: Some(Duration::from_secs(30)) },
+            output: OutputSettings::default(),
+            limits: LimitSettings::default(),
+            tools: ToolSettings::default(),
+            providers: BTreeMap::new(),
+            models: BTreeMap::new(),
+            warnings: Vec::new(),
+            origins: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputSettings {
+    /// How long a first byte may take on stdin when there is other prompt text. `None` = for ever.
+    pub stdin_wait: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputSettings {
+    pub json: JsonLevel,
+    pub stream: When,
+    /// -1 (quiet) to 2.
+    pub verbosity: i8,
+    /// Show thinking on stderr.
+    pub thinking: bool,
+    pub color: When,
+    /// Between two lines of life on a stderr that is no terminal. `None` = none.
+    pub heartbeat: Option<Duration>,
+}
+
+impl Default for OutputSettings {
+    fn default() -> Self {
+        Self {
+            json: JsonLevel::Off,
+            stream: When::Auto,
+            verbosity: 0,
+            thinking: false,
+            color: When::Auto,
+            heartbeat: Some(Duration::from_secs(60)),
+        }
+    }
+}
+
+/// `None` = no limit, unless said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// Assistant turns of a run.
+    pub max_turns: Option<u32>,
+    /// `None` = the model's.
+    pub max_output_tokens: Option<u32>,
+    /// The whole run.
+    pub timeout: Option<Duration>,
+    pub connect_timeout: Option<Duration>,
+    pub first_event_timeout: Option<Duration>,
+    /// Between any two bytes.
+    pub idle_timeout: Option<Duration>,
+    /// Between two model events.
+    pub progress_timeout: Option<Duration>,
+    /// Between asking children to stop and killing them.
+    pub grace: Duration,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            max_turns: Some(200),
+            max_output_tokens: None,
+            timeout: None,
+            connect_timeout: Some(Duration::from_secs(10)),
+            first_event_timeout: Some(Duration::from_secs(600)),
+            idle_timeout: Some(Duration::from_secs(300)),
+            progress_timeout: Some(Duration::from_secs(1800)),
+            grace: Duration::from_secs(3),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolSettings {
+    /// Names, globs, presets, `+x` and `-x`, to be read from left to right. A layer whose list holds only `+x` and
+    /// `-x` has added to the list below it.
+    pub enabled: Vec<String>,
+    pub execution: Execution,
+    pub max_parallel: u32,
+    /// Relative to the run's working directory.
+    pub roots: Vec<PathBuf>,
+    pub confine: Confine,
+    pub read: ReadSettings,
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        Self {
+            enabled: vec!["ro".to_owned()],
+            execution: Execution::Parallel,
+            max_parallel: 16,
+            roots: vec![PathBuf::from(".")],
+            confine: Confine::Write,
+            read: ReadSettings { line_numbers: false, max_bytes: 50 << 10, max_lines: 2000 },
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadSettings {
+    pub line_numbers: bool,
+    pub max_bytes: u64,
+    pub max_lines: u32,
+}
+
+/// One `[providers.NAME]` table; what is `None` or empty was not written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProviderSettings {
+    pub api: Option<String>,
+    /// References are expanded.
+    pub base_url: Option<String>,
+    pub api_key: Option<ApiKey>,
+    /// References are expanded.
+    pub headers: Headers,
+    /// `None` = the proxy variables. May hold a password.
+    pub proxy: Option<Secret>,
+    pub ca_file: Option<PathBuf>,
+    pub cache: Cache,
+    /// Dialect switches.
+    pub compat: Map<String, Value>,
+}
+
+/// Where the key of a provider comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiKey {
+    /// `""`: requests are not signed.
+    Keyless,
+    /// A text whose `${NAME}` references are expanded when the provider is used.
+    Template {
+        text: Secret,
+        /// The variables it refers to.
+        variables: Vec<String>,
+    },
+}
+
+/// One `[models.NAME]` table: an alias, and facts that beat the catalogue's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelSettings {
+    /// `provider/id`, or a unique suffix of an id.
+    pub id: String,
+    pub thinking: Option<Thinking>,
+    /// Tokens.
+    pub context_window: Option<u64>,
+    /// Tokens.
+    pub max_output: Option<u64>,
+    pub price: Option<PriceSettings>,
+    pub input: Option<Vec<Input>>,
+    pub reasoning: Option<bool>,
+    /// Passed through into the request body.
+    pub options: Map<String, Value>,
+}
+
+/// USD per million tokens; `None` = the catalogue's, else 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PriceSettings {
+    pub input: Option<f64>,
+    pub output: Option<f64>,
+    pub cache_read: Option<f64>,
+    pub cache_write: Option<f64>,
+}
