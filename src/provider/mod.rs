@@ -8,4 +8,6 @@
 
 pub mod compat;
 pub mod error;
+pub mod http;
+pub mod settle;
 pub mod wire;

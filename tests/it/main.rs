@@ -1,1 +1,5 @@
+//! The integration tests, one crate.
 
+mod http;
+mod settle;
+mod support;

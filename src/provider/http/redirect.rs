@@ -1,0 +1,86 @@
+//! What to do about a redirect (HTTP-7).
+
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+
+use super::headers::shown_url;
+use crate::model::{ErrorKind, ErrorRecord, Headers};
+
+/// How many redirects one request follows.
+pub(super) const REDIRECTS_MAX: usize = 5;
+
+/// Where an answer sends a POST: nowhere, or to a URL that may replay the body. Statuses that would turn the POST
+/// into a GET, and a way from https to http, are errors that name the target.
+pub(super) fn target(from: &Url, status: u16, location: Option<&str>) -> Result<Option<Url>, ErrorRecord> {
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let Some(to) = location.and_then(|text| from.join(text).ok()) else { return Ok(None) };
+    if !matches!(status, 307 | 308) {
+        return Err(refused(from, &to, &format!("status {status} does not allow to send the request again")));
+    }
+    match (from.scheme(), to.scheme()) {
+        ("https", "http") => Err(refused(from, &to, "it leads from https to http")),
+        (_, "https" | "http") => Ok(Some(to)),
+        _ => Err(refused(from, &to, "it is no web address")),
+    }
+}
+
+/// The error of a chain that does not end.
+pub(super) fn too_many(from: &Url) -> ErrorRecord {
+    let text = format!("{} redirects more than {REDIRECTS_MAX} times", shown_url(from));
+    ErrorRecord::new(ErrorKind::Config, text)
+}
+
+fn refused(from: &Url, to: &Url, why: &str) -> ErrorRecord {
+    let text = format!("{} redirects to {}, which is not followed: {why}", shown_url(from), shown_url(to));
+    ErrorRecord::new(ErrorKind::Config, text).with_hint("use the address it redirects to as base_url")
+}
+
+/// Removes what only the first server may see when the next one is another.
+pub(super) fn drop_credentials(from: &Url, to: &Url, headers: &mut HeaderMap) {
+    let same = from.scheme() == to.scheme()
+        && from.host_str() == to.host_str()
+        && from.port_or_known_default() == to.port_or_known_default();
+    if same {
+        return;
+    }
+    let secret: Vec<_> = headers
+        .iter()
+        .filter(|(name, value)| value.is_sensitive() || Headers::is_secret_name(name.as_str()))
+        .map(|(name, _)| name.clone())
+        .collect();
+    for name in secret {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::Url;
+
+    use super::target;
+
+    #[test]
+    fn only_redirects_that_keep_the_method_are_followed() {
+        let table: [(&str, u16, Option<&str>, Result<Option<&str>, &str>); 9] = [
+            ("http://a/v1", 200, Some("/x"), Ok(None)),
+            ("http://a/v1", 307, Some("/x"), Ok(Some("http://a/x"))),
+            ("http://a/v1", 308, Some("https://b/x"), Ok(Some("https://b/x"))),
+            ("http://a/v1", 307, None, Ok(None)),
+            ("http://a/v1", 302, Some("http://b/login?next=1"), Err("redirects to http://b/login, which")),
+            ("http://a/v1", 301, Some("/x"), Err("status 301")),
+            ("http://a/v1", 303, Some("/x"), Err("status 303")),
+            ("https://a/v1", 307, Some("http://a/v1"), Err("from https to http")),
+            ("https://a/v1", 307, Some("ftp://a/v1"), Err("no web address")),
+        ];
+        for (from, status, location, want) in table {
+            let got = target(&Url::parse(from).unwrap(), status, location);
+            match (got, want) {
+                (Ok(got), Ok(want)) => assert_eq!(got.as_ref().map(Url::as_str), want, "{status} {location:?}"),
+                (Err(got), Err(want)) => assert!(got.message.contains(want), "{}", got.message),
+                (got, want) => panic!("{status} {location:?}: {got:?} instead of {want:?}"),
+            }
+        }
+    }
+}
