@@ -6,6 +6,7 @@
 //!
 //! Must not know: loops, tools, sessions, printing.
 
+pub mod chat;
 pub mod compat;
 pub mod error;
 pub mod http;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pirn::model::{ErrorKind, ErrorRecord, Headers, Secret};
 use pirn::port::{SystemClock, Timeouts};
+use pirn::provider::error::ErrorContext;
 use pirn::provider::http::{HttpClient, HttpError, HttpSettings, PostRequest, ProxySettings, Refusal, Response};
 use serde_json::json;
 
@@ -27,7 +28,7 @@ fn request(url: &str) -> PostRequest {
         headers: Headers::new(),
         body: Bytes::from_static(b"{}"),
         timeouts: Timeouts::default(),
-        provider: "test".to_owned(),
+        context: ErrorContext { provider: "test".to_owned(), ..ErrorContext::default() },
     }
 }
 
@@ -205,21 +206,21 @@ async fn a_silent_server_ends_at_the_limit_of_its_kind() {
     let comments = (0..40).fold(Reply::stream(), |reply, _| reply.send(comment).pause(millis(30)));
     let table = [
         // case 131: the head, then nothing.
-        (Reply::stream().hold(), Timeouts { idle: Some(millis(200)), ..OFF }, "idle timeout: no data for 0.2 s"),
+        (Reply::stream().hold(), Timeouts { idle: Some(millis(200)), ..OFF }, "test: idle timeout: no data for 0.2 s"),
         // case 131: comments keep the connection alive until the progress limit.
         (
             comments.clone(),
             Timeouts { idle: Some(millis(200)), progress: Some(millis(300)), ..OFF },
-            "progress timeout: no model event for 0.3 s",
+            "test: progress timeout: no model event for 0.3 s",
         ),
         // Not even a head.
         (
             Reply::raw("").hold(),
             Timeouts { first_event: Some(millis(200)), idle: Some(millis(100)), ..OFF },
-            "first event timeout: no reply for 0.2 s",
+            "test: first event timeout: no reply for 0.2 s",
         ),
         // Bytes, but no event.
-        (comments, Timeouts { first_event: Some(millis(200)), ..OFF }, "first event timeout: no reply for 0.2 s"),
+        (comments, Timeouts { first_event: Some(millis(200)), ..OFF }, "test: first event timeout: no reply for 0.2 s"),
     ];
     for (reply, timeouts, text) in table {
         let server = Server::start([reply]);
@@ -261,7 +262,7 @@ async fn a_request_on_a_dead_pooled_connection_is_sent_again_once_and_silently()
         assert_eq!(rest(&mut response).await, (b"ok".to_vec(), None), "HTTP-5");
     }
     let error = failed(client.post(request(&server.base_url())).await);
-    assert_eq!(error.message, "The connection closed before a reply.");
+    assert_eq!(error.message, "test: The connection closed before a reply.");
     assert_eq!((error.kind, error.retryable), (ErrorKind::Network, true));
     let connections: Vec<usize> = server.requests().iter().map(|request| request.connection).collect();
     assert_eq!(connections, [1, 1, 2, 2, 3], "HTTP-5");
@@ -271,7 +272,7 @@ async fn a_request_on_a_dead_pooled_connection_is_sent_again_once_and_silently()
 async fn a_request_on_a_fresh_connection_is_never_sent_twice() {
     let server = Server::start([Reply::raw("")]).then_always(Reply::stream());
     let error = failed(plain().post(request(&server.base_url())).await);
-    assert_eq!(error.message, "The connection closed before a reply.");
+    assert_eq!(error.message, "test: The connection closed before a reply.");
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -338,7 +339,7 @@ async fn an_answer_of_another_status_comes_with_its_facts_and_a_bounded_body() {
     assert_eq!(refusal.meta.request_id.as_deref(), Some("r1"), "HTTP-13");
     assert_eq!(refusal.meta.headers, [("retry-after".to_owned(), "2".to_owned())], "HTTP-12");
     assert!(!refusal.headers.iter().any(|(name, _)| name == "set-cookie"));
-    assert_eq!(refusal.url, server.base_url());
+    assert_eq!(refusal.context.url, Some(server.base_url()));
     let refusal = refused(client.post(request(&server.base_url())).await);
     assert_eq!((refusal.status, refusal.body.len()), (500, 256 * 1024), "NET-31");
     let refusal = refused(client.post(request(&server.base_url())).await);
@@ -390,9 +391,9 @@ async fn a_private_authority_is_trusted_where_it_is_configured_and_only_there() 
     let server = Server::tls(&identity, []);
     let error = failed(plain().post(request(&server.base_url())).await);
     assert_eq!((error.kind, error.retryable), (ErrorKind::Network, false), "ERR-3: {error}");
-    for remedy in ["SSL_CERT_FILE", "ca_file", "localhost"] {
-        assert!(error.message.contains(remedy), "CFG-07: {}", error.message);
-    }
+    assert!(error.message.contains("localhost"), "{}", error.message);
+    let remedy = error.hint.expect("CFG-07: the remedy");
+    assert!(remedy.contains("SSL_CERT_FILE") && remedy.contains("ca_file"), "{remedy}");
 
     // The certificate is for another name: fatal, but another authority would not help.
     let proxy = Server::proxy(server.address(), None, []);
@@ -403,7 +404,7 @@ async fn a_private_authority_is_trusted_where_it_is_configured_and_only_there() 
     };
     let error = failed(client(settings).post(request("https://other.test/v1")).await);
     assert_eq!((error.kind, error.retryable), (ErrorKind::Network, false), "ERR-3: {error}");
-    assert!(!error.message.contains("ca_file"), "{}", error.message);
+    assert_eq!(error.hint, None, "{}", error.message);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{Either, poll_fn, select};
 use hyper_util::client::legacy::connect::HttpInfo;
 use reqwest::Url;
@@ -17,6 +18,8 @@ use super::timers::Timers;
 use super::{HttpError, HttpSettings, PostRequest, Refusal, Response, failure, headers, tls};
 use crate::model::{ErrorKind, ErrorRecord};
 use crate::port::Clock;
+use crate::provider::error::{self, ErrorContext};
+use crate::provider::url::shown;
 
 /// How long an idle connection is kept for the next turn (HTTP-5).
 const POOL_IDLE: Duration = Duration::from_secs(90);
@@ -81,34 +84,24 @@ impl HttpClient {
     /// Sends a request once and gives the body of a 2xx answer. Dropping the future cancels the request. A pooled
     /// connection that turns out dead before any byte of an answer is replaced silently, once (HTTP-5).
     pub async fn post(&self, request: PostRequest) -> Result<Response, HttpError> {
-        let provider = request.provider.clone();
-        self.follow(request).await.map_err(|error| match error {
-            HttpError::Failed(mut record) => {
-                record.provider = Some(provider);
-                HttpError::Failed(record)
-            }
-            refusal @ HttpError::Status(_) => refusal,
-        })
-    }
-
-    async fn follow(&self, request: PostRequest) -> Result<Response, HttpError> {
-        let first = parse(&request.url)?;
-        let mut url = first.clone();
-        let mut headers = headers::request(&self.shared.settings.user_agent, &request.headers)?;
+        let PostRequest { mut context, .. } = request;
+        let mut url = parse(&request.url, &context)?;
+        let mut headers = headers::request(&self.shared.settings.user_agent, &request.headers, &context)?;
         let mut timers = Timers::start(self.shared.clock.clone(), request.timeouts);
         for _hop in 0..=REDIRECTS_MAX {
-            let response = self.exchange(&url, &headers, &request, &mut timers).await?;
+            context.url = Some(url.to_string());
+            let response = self.exchange(&url, &headers, &request.body, &mut timers, &context).await?;
             timers.head();
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
-            match redirect::target(&url, response.status().as_u16(), location)? {
+            match redirect::target(&url, response.status().as_u16(), location, &context)? {
                 Some(next) => {
                     redirect::drop_credentials(&url, &next, &mut headers);
                     url = next;
                 }
-                None => return finish(&url, response, timers).await,
+                None => return finish(response, timers, context).await,
             }
         }
-        Err(redirect::too_many(&first).into())
+        Err(redirect::too_many(&context).into())
     }
 
     /// One request up to the head of its response.
@@ -116,17 +109,18 @@ impl HttpClient {
         &self,
         url: &Url,
         headers: &HeaderMap,
-        request: &PostRequest,
+        body: &Bytes,
         timers: &mut Timers,
+        context: &ErrorContext,
     ) -> Result<reqwest::Response, ErrorRecord> {
         let client = self.client(url).await?;
         let mut resent = false;
         loop {
-            let sending = client.post(url.clone()).headers(headers.clone()).body(request.body.clone()).send();
+            let sending = client.post(url.clone()).headers(headers.clone()).body(body.clone()).send();
             let expiry = poll_fn(|cx| timers.poll_expired(cx));
             let sent = match select(std::pin::pin!(sending), expiry).await {
                 Either::Left((sent, _)) => sent,
-                Either::Right((expired, _)) => return Err(expired.record()),
+                Either::Right((expired, _)) => return Err(expired.record(context)),
             };
             match sent {
                 Ok(response) => {
@@ -134,10 +128,7 @@ impl HttpClient {
                     return Ok(response);
                 }
                 Err(error) if !resent && self.shared.was_reused(&error) => resent = true,
-                Err(error) => {
-                    let limit = self.shared.settings.connect_timeout;
-                    return Err(failure::sending(&error, &headers::authority(url), limit));
-                }
+                Err(error) => return Err(failure::sending(&error, self.shared.settings.connect_timeout, context)),
             }
         }
     }
@@ -188,26 +179,23 @@ impl Shared {
 }
 
 /// Turns the head into what callers read; an error answer is read here.
-async fn finish(url: &Url, response: reqwest::Response, timers: Timers) -> Result<Response, HttpError> {
+async fn finish(response: reqwest::Response, timers: Timers, mut context: ErrorContext) -> Result<Response, HttpError> {
     let status = response.status();
     let all = headers::response(response.headers());
     let meta = headers::meta(status.as_u16(), &all);
-    let body = ResponseBody::new(response, timers);
+    context.request_id.clone_from(&meta.request_id);
+    let body = ResponseBody::new(response, timers, context.clone());
     if status.is_success() {
         return Ok(Response { meta, content_type: headers::content_type(&all), body });
     }
     let body = body.start_of().await;
-    let url = headers::shown_url(url);
-    Err(HttpError::Status(Box::new(Refusal { status: status.as_u16(), headers: all, meta, body, url })))
+    Err(HttpError::Status(Box::new(Refusal { status: status.as_u16(), headers: all, meta, body, context })))
 }
 
-fn parse(text: &str) -> Result<Url, ErrorRecord> {
+fn parse(text: &str, context: &ErrorContext) -> Result<Url, ErrorRecord> {
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
-        _ => {
-            let error = ErrorRecord::new(ErrorKind::Config, "base_url is not an http or https address");
-            Err(error.with_hint("write it like https://api.example.com/v1"))
-        }
+        _ => Err(error::config(context, &format!("{} is not an http or https address", shown(text)))),
     }
 }
 

@@ -10,52 +10,53 @@ use std::io;
 use std::time::Duration;
 
 use super::timers::seconds;
-use crate::model::{ErrorKind, ErrorRecord};
+use crate::model::ErrorRecord;
+use crate::provider::error::{self, ErrorContext};
+use crate::provider::url::host_and_port;
 
 /// How deep a chain of causes is followed.
 const CAUSES_MAX: usize = 16;
 
-/// Why sending failed before the head of a response was there. `peer` is `host:port`.
-pub(super) fn sending(error: &reqwest::Error, peer: &str, connect_timeout: Option<Duration>) -> ErrorRecord {
-    if let Some(record) = certificate(error, peer) {
+/// Why sending failed before the head of a response was there.
+pub(super) fn sending(failed: &reqwest::Error, limit: Option<Duration>, context: &ErrorContext) -> ErrorRecord {
+    let peer = context.url.as_deref().map_or_else(String::new, host_and_port);
+    if let Some(record) = certificate(failed, &peer, context) {
         return record;
     }
-    if error.is_builder() {
-        return ErrorRecord::new(ErrorKind::Config, format!("the request to {peer} cannot be made: {}", root(error)));
+    let root = root(failed);
+    if failed.is_builder() {
+        return error::config(context, &format!("the request to {peer} cannot be made: {root}"));
     }
-    if error.is_timeout() && error.is_connect() {
-        let limit = connect_timeout.map_or_else(String::new, |limit| format!(" for {}", seconds(limit)));
-        let text = format!("connect timeout: no connection to {peer}{limit}");
-        return ErrorRecord::new(ErrorKind::Timeout, text).retryable();
+    if failed.is_timeout() && failed.is_connect() {
+        let limit = limit.map_or_else(String::new, |limit| format!(" for {}", seconds(limit)));
+        return error::timeout(context, &format!("connect timeout: no connection to {peer}{limit}"));
     }
-    let text = if error.is_dns() {
-        format!("cannot find {peer}: {}", root(error))
-    } else if error.is_connect() {
-        format!("cannot connect to {peer}: {}", root(error))
-    } else if find::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message) {
+    let text = if failed.is_dns() {
+        format!("cannot find {peer}: {root}")
+    } else if failed.is_connect() {
+        format!("cannot connect to {peer}: {root}")
+    } else if find::<hyper::Error>(failed).is_some_and(hyper::Error::is_incomplete_message) {
         "The connection closed before a reply.".to_owned()
     } else {
-        format!("the request to {peer} failed: {}", root(error))
+        format!("the request to {peer} failed: {root}")
     };
-    ErrorRecord::new(ErrorKind::Network, text).retryable()
+    error::network(context, &text)
 }
 
 /// Why the body broke off.
-pub(super) fn reading(error: &reqwest::Error) -> ErrorRecord {
-    let text = format!("The connection broke off during the reply: {}", root(error));
-    ErrorRecord::new(ErrorKind::Network, text).retryable()
+pub(super) fn reading(failed: &reqwest::Error, context: &ErrorContext) -> ErrorRecord {
+    error::network(context, &format!("the connection broke off during the reply: {}", root(failed)))
 }
 
-fn certificate(error: &reqwest::Error, peer: &str) -> Option<ErrorRecord> {
-    let found = find::<rustls::Error>(error)?;
+fn certificate(failed: &reqwest::Error, peer: &str, context: &ErrorContext) -> Option<ErrorRecord> {
+    let found = find::<rustls::Error>(failed)?;
     let rustls::Error::InvalidCertificate(reason) = found else { return None };
-    let mut text = format!("cannot verify the TLS certificate of {peer}: {found}");
-    if matches!(reason, rustls::CertificateError::UnknownIssuer) {
-        text.push_str(
-            "; set SSL_CERT_FILE, or ca_file of the provider, to a PEM file with your authority's certificate",
-        );
+    let mut record = error::certificate(context, &format!("cannot verify the certificate of {peer}: {found}"));
+    // Another authority helps only where this one is unknown; a wrong name or an old date stays wrong.
+    if !matches!(reason, rustls::CertificateError::UnknownIssuer) {
+        record.hint = None;
     }
-    Some(ErrorRecord::new(ErrorKind::Network, text))
+    Some(record)
 }
 
 /// Whether the pooled connection the request went out on was dead: it failed there without a byte of an answer.

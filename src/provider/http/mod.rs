@@ -26,6 +26,7 @@ pub use proxy::ProxySettings;
 
 use crate::model::{ErrorRecord, Headers};
 use crate::port::{ResponseMeta, Timeouts};
+use crate::provider::error::ErrorContext;
 
 /// Everything the client takes from configuration and environment. One client per distinct value.
 #[derive(Clone, Debug)]
@@ -67,8 +68,8 @@ pub struct PostRequest {
     pub body: Bytes,
     /// `connect` is the client's, see [`HttpSettings::connect_timeout`].
     pub timeouts: Timeouts,
-    /// For error records.
-    pub provider: String,
+    /// For error records; its `url` and `request_id` are filled in on the way.
+    pub context: ErrorContext,
 }
 
 /// A 2xx answer.
@@ -98,8 +99,8 @@ pub struct Refusal {
     /// Names in lower case; without cookies.
     pub headers: Vec<(String, String)>,
     pub meta: ResponseMeta,
-    /// At most [`body::ERROR_BYTES_MAX`] bytes.
+    /// At most [`BODY_BYTES_MAX`](crate::provider::error::BODY_BYTES_MAX) bytes.
     pub body: Vec<u8>,
-    /// The URL that refused, without credentials and query.
-    pub url: String,
+    /// The context of the request, with the URL that refused.
+    pub context: ErrorContext,
 }

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::model::{ErrorKind, ErrorRecord};
+use crate::model::ErrorRecord;
 use crate::port::{Clock, Timeouts};
+use crate::provider::error::{self, ErrorContext};
 
 /// The limits of one request. Times are milliseconds of the monotonic clock.
 pub(super) struct Timers {
@@ -100,13 +101,13 @@ impl std::fmt::Debug for Timers {
 }
 
 impl Expired {
-    pub(super) fn record(self) -> ErrorRecord {
+    pub(super) fn record(self, context: &ErrorContext) -> ErrorRecord {
         let text = match self {
             Self::FirstEvent(limit) => format!("first event timeout: no reply for {}", seconds(limit)),
             Self::Idle(limit) => format!("idle timeout: no data for {}", seconds(limit)),
             Self::Progress(limit) => format!("progress timeout: no model event for {}", seconds(limit)),
         };
-        ErrorRecord::new(ErrorKind::Timeout, text).retryable()
+        error::timeout(context, &text)
     }
 }
 
@@ -130,6 +131,7 @@ mod tests {
 
     use super::{Expired, Timers, seconds};
     use crate::port::{Clock, Timeouts};
+    use crate::provider::error::ErrorContext;
 
     /// Stands still; a sleep ends at once and moves the time to its end.
     #[derive(Default)]
@@ -193,7 +195,7 @@ mod tests {
             (Expired::FirstEvent(Duration::from_secs(600)), "first event timeout: no reply for 600 s"),
             (Expired::Progress(Duration::from_secs(1800)), "progress timeout: no model event for 1800 s"),
         ] {
-            let record = expired.record();
+            let record = expired.record(&ErrorContext::default());
             assert_eq!(record.message, text);
             assert!(record.retryable);
         }
