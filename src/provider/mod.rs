@@ -8,4 +8,7 @@
 
 pub mod compat;
 pub mod error;
+pub mod ids;
+pub mod redact;
+pub mod url;
 pub mod wire;

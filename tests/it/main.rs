@@ -1,1 +1,2 @@
-
+mod chat_encode;
+mod provider_errors;
