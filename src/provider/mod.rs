@@ -10,5 +10,8 @@ pub mod chat;
 pub mod compat;
 pub mod error;
 pub mod http;
+pub mod ids;
+pub mod redact;
 pub mod settle;
+pub mod url;
 pub mod wire;

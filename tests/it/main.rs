@@ -1,5 +1,7 @@
 //! The integration tests, one crate.
 
+mod chat_encode;
 mod http;
+mod provider_errors;
 mod settle;
 mod support;
