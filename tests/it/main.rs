@@ -9,8 +9,13 @@
     reason = "tests fail by panicking, and drive processes, files and time by hand"
 )]
 
+mod chat_encode;
 mod cli_args;
+mod http;
 mod jsonl;
 mod prompt;
+mod provider_errors;
+mod settle;
+mod support;
 mod text;
 mod tidy;
