@@ -8,6 +8,7 @@
 
 pub mod chat;
 pub mod compat;
+pub mod demo;
 pub mod error;
 pub mod http;
 pub mod ids;
