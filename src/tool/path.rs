@@ -189,32 +189,32 @@ mod tests {
 
     fn places() -> Places {
         let guard = Arc::new(Confine::new(Confinement::Off, &[], None));
-        Places { cwd: PathBuf::from("/work/dir"), home: Some(PathBuf::from("/home/u")), guard }
+        Places { cwd: PathBuf::from("/base/dir"), home: Some(PathBuf::from("/home/u")), guard }
     }
 
     #[test]
     fn paths_are_read_against_directory_and_home_p1_p2() {
         for (written, want) in [
-            ("a.txt", "/work/dir/a.txt"),
-            ("./a/../b//c/.", "/work/dir/b/c"),
+            ("a.txt", "/base/dir/a.txt"),
+            ("./a/../b//c/.", "/base/dir/b/c"),
             ("../../../x", "/x"),
             ("/etc/x", "/etc/x"),
             ("~", "/home/u"),
             ("~/x", "/home/u/x"),
             ("~//x", "/home/u/x"),
-            ("~other/x", "/work/dir/~other/x"),
-            ("a~", "/work/dir/a~"),
+            ("~other/x", "/base/dir/~other/x"),
+            ("a~", "/base/dir/a~"),
             ("file:///tmp/a%20b%2fc", "/tmp/a b/c"),
             ("FILE://localhost/tmp/x%zz%", "/tmp/x%zz%"),
             ("file:/tmp/x", "/tmp/x"),
-            ("file:x", "/work/dir/file:x"),
-            ("@x", "/work/dir/@x"),
+            ("file:x", "/base/dir/file:x"),
+            ("@x", "/base/dir/@x"),
         ] {
             assert_eq!(places().absolute(written).unwrap(), Path::new(want), "{written}");
         }
         let mut homeless = places();
         homeless.home = None;
-        assert_eq!(homeless.absolute("~/x").unwrap(), Path::new("/work/dir/~/x"));
+        assert_eq!(homeless.absolute("~/x").unwrap(), Path::new("/base/dir/~/x"));
     }
 
     #[test]
