@@ -6,6 +6,9 @@
 //!
 //! Must not know: loops, tools, sessions, printing.
 
+pub mod arguments;
 pub mod compat;
 pub mod error;
+pub mod json;
+pub mod sse;
 pub mod wire;

@@ -1,1 +1,2 @@
-
+mod chat_decode;
+mod sse;
