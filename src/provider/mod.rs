@@ -9,6 +9,9 @@
 pub mod arguments;
 pub mod compat;
 pub mod error;
+pub mod ids;
 pub mod json;
+pub mod redact;
 pub mod sse;
+pub mod url;
 pub mod wire;

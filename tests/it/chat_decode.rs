@@ -19,7 +19,7 @@ fn options() -> ChatDecoderOptions {
 }
 
 /// Decodes the pieces of one body, as the HTTP layer would.
-pub fn decode(options: ChatDecoderOptions, pieces: &[&[u8]]) -> (Vec<ProviderEvent>, Option<ErrorRecord>) {
+pub(crate) fn decode(options: ChatDecoderOptions, pieces: &[&[u8]]) -> (Vec<ProviderEvent>, Option<ErrorRecord>) {
     run(ChatDecoder::new(options), pieces)
 }
 
@@ -89,7 +89,7 @@ fn show_event(event: &ProviderEvent) -> String {
 }
 
 /// One line per event.
-pub fn show(events: &[ProviderEvent], error: Option<&ErrorRecord>) -> Vec<String> {
+pub(crate) fn show(events: &[ProviderEvent], error: Option<&ErrorRecord>) -> Vec<String> {
     let mut lines: Vec<String> = events.iter().map(show_event).collect();
     if let Some(error) = error {
         let retry = if error.retryable { ",retry" } else { "" };
@@ -595,7 +595,7 @@ fn a_connection_that_closes_before_a_reply_is_told_apart_from_a_strange_body() {
     }
     let (_, error) = decode(options(), &[b"Internal \x01error\n"]);
     let error = error.unwrap();
-    assert_eq!(error.message, "the body is no chat completion: Internal \\u{1}error");
+    assert_eq!(error.message, "the body is no chat completion: Internal \\u0001error");
     assert_eq!(error.provider.as_deref(), Some("test"));
 }
 
@@ -1036,7 +1036,7 @@ fn a_body_beyond_its_limit_is_an_error_that_keeps_what_came() {
     let error = error.unwrap();
     assert_eq!((error.kind.as_str(), error.retryable), ("stream_too_large", false));
     assert_eq!(error.message, "the stream is larger than 400 bytes");
-    assert_eq!(show(&events, None).len(), 5);
+    assert_eq!(show(&events, None).len(), 6);
     let long = format!("{{\"id\":\"{}\"}}", "x".repeat(400));
     let (_, error) = run(ChatDecoder::with_limits(options(), limits), &[long.as_bytes()]);
     assert_eq!(error.unwrap().kind.as_str(), "stream_too_large");
@@ -1107,7 +1107,7 @@ proptest! {
 }
 
 /// STREAM-2 to STREAM-5 and STREAM-9, as far as they concern a decoder.
-pub fn check_contract(events: &[ProviderEvent], complete: bool) {
+pub(crate) fn check_contract(events: &[ProviderEvent], complete: bool) {
     let mut open: Vec<(usize, String)> = Vec::new();
     let mut blocks = 0;
     let mut started = false;

@@ -11,6 +11,7 @@ mod calls;
 mod chunk;
 mod decode;
 mod details;
+pub mod encode;
 mod reply;
 mod stop;
 mod stray;

@@ -12,6 +12,7 @@ use crate::model::{ErrorKind, ErrorRecord, StopReason, Usage};
 use crate::port::ProviderEvent;
 use crate::provider::error::{ErrorContext, stream_error};
 use crate::provider::json::{self, Raw, Surrogates};
+use crate::provider::redact::escape_controls;
 
 /// Bytes of a body shown in an error.
 const EXCERPT_BYTES: usize = 200;
@@ -55,7 +56,11 @@ pub(super) struct Reply {
 
 impl Reply {
     pub(super) fn new(options: ChatDecoderOptions) -> Self {
-        let context = ErrorContext { provider: options.provider.clone(), request_id: options.request_id.clone() };
+        let context = ErrorContext {
+            provider: options.provider.clone(),
+            request_id: options.request_id.clone(),
+            ..ErrorContext::default()
+        };
         Self {
             blocks: Blocks::new(options.think_tags),
             options,
@@ -103,8 +108,12 @@ impl Reply {
         if text.starts_with('[')
             && let Ok(elements) = serde_json::from_str::<Vec<&RawValue>>(text)
         {
-            for element in elements.iter().filter(|element| element.get().starts_with('{')) {
-                self.document(element.get(), framing, out)?;
+            let objects = elements.iter().filter(|element| element.get().starts_with('{'));
+            for object in objects.clone() {
+                self.document(object.get(), framing, out)?;
+            }
+            if objects.count() == 0 {
+                self.noise(text);
             }
             return Ok(());
         }
@@ -344,18 +353,8 @@ fn is_error_value(body: &Value) -> bool {
     error || body.get("object").and_then(Value::as_str) == Some("error")
 }
 
-/// The beginning of a foreign text, fit to be shown: no control characters.
+/// The beginning of a foreign text, fit to be shown.
 fn excerpt(text: &str) -> String {
-    let mut shown = String::new();
-    for c in text.chars() {
-        if shown.len() + c.len_utf8() > EXCERPT_BYTES {
-            break;
-        }
-        if c.is_control() && c != '\n' && c != '\t' {
-            shown.extend(c.escape_unicode());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
+    let end = (0..=EXCERPT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    escape_controls(end.and_then(|end| text.get(..end)).unwrap_or(""))
 }
