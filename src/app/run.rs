@@ -227,7 +227,7 @@ impl Running {
                     beats = beats.saturating_add(1);
                     let elapsed_ms = self.deadline.elapsed_ms();
                     // Nothing is lost with a sign of life, and a full queue is one.
-                    drop(handle.try_send(Msg::Heartbeat { elapsed_ms }));
+                    handle.try_send(Msg::Heartbeat { elapsed_ms });
                 }
             }
         }

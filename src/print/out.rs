@@ -154,6 +154,11 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// Queues a message unless the queue is full; returns whether it did.
+    pub fn try_send(&self, msg: Msg) -> bool {
+        self.queue.try_send(Command::Print(msg)).is_ok()
+    }
+
     /// Queues a message; waits while the queue is full.
     pub async fn send(&self, msg: Msg) -> Result<(), PrinterGone> {
         self.queue.send(Command::Print(msg)).await.map_err(gone)
@@ -230,6 +235,11 @@ impl Printer {
 
     pub fn handle(&self) -> Handle {
         Handle { queue: self.queue.clone() }
+    }
+
+    /// Counts the pieces written to stdout so far; it stands still while the reader does.
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
     }
 
     pub fn stdout_watch(&self) -> StdoutWatch {

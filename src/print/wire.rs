@@ -35,7 +35,8 @@ pub struct SessionLine {
     pub recovered: bool,
     pub leaf_id: Option<String>,
     pub model: ModelRef,
-    pub thinking: Thinking,
+    /// Null = the model's default.
+    pub thinking: Option<Thinking>,
     /// Names of the enabled tools.
     pub tools: Vec<String>,
     pub limits: LimitsLine,

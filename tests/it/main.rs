@@ -10,13 +10,16 @@
 )]
 
 mod arguments;
+mod chat_decode;
 mod chat_encode;
+mod chat_golden;
 mod cli_args;
 mod http;
 mod jsonl;
 mod prompt;
 mod provider_errors;
 mod settle;
+mod sse;
 mod support;
 mod text;
 mod tidy;
