@@ -6,6 +6,7 @@
 //!
 //! Must not know: loops, tools, sessions, printing.
 
+pub mod catalogue;
 pub mod compat;
 pub mod error;
 pub mod wire;
