@@ -1,1 +1,24 @@
-//! placeholder
+//! The command line and the way from its words, files and standard input to a prompt.
+//!
+//! Keeps true: parsing touches nothing outside its input; a command word never swallows a prompt and a prompt is
+//! never taken for an option (cli §2.1); every mistake is a [`UsageError`] that says what to type instead; help text
+//! is the reference of the options.
+//!
+//! Must not know: providers, tools, sessions, printing.
+
+mod args;
+mod decode;
+mod load;
+mod overrides;
+mod prompt;
+mod scan;
+mod stdin;
+mod usage;
+mod words;
+
+pub use args::{ColorChoice, Invocation, JsonLevel, ModelsArgs, RunArgs, Word, command, parse, short_help, wants_json};
+pub use load::{PromptIo, load};
+pub use overrides::Override;
+pub use prompt::{Part, Plan, Prompt, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, assemble, plan};
+pub use stdin::{NOTICE, NOTICE_AFTER, StdinChunks, read_chunks, spawn_reader, stdin_file, stdin_kind};
+pub use usage::UsageError;

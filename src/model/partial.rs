@@ -9,7 +9,7 @@ const DEPTH_MAX: usize = 128;
 /// dropped. Gives an empty object when nothing can be read. One pass, one parse.
 ///
 /// For display only: a call whose text was cut never runs.
-pub fn best_effort(text: &str) -> Map<String, Value> {
+pub(super) fn best_effort(text: &str) -> Map<String, Value> {
     for candidate in candidates(text) {
         if let Ok(Value::Object(map)) = serde_json::from_str(&candidate) {
             return map;

@@ -5,11 +5,13 @@
 //!
 //! Must not know: any implementation but the two trivial ones of the operating system's clock and random ids.
 
+mod cancel;
 mod clock;
 mod provider;
 mod sink;
 mod tool;
 
+pub use cancel::Cancel;
 pub use clock::{Clock, Ids, SystemClock, UuidIds};
 pub use provider::{
     AssistantEvent, Cache, Credential, LlmRequest, Models, OnPayload, OnResponse, Provider, ProviderEvent, Purpose,

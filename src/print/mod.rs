@@ -1,1 +1,34 @@
-//! placeholder
+//! What people and programs see of a run: text, JSON lines, progress, colour.
+//!
+//! Keeps true: stdout holds only the answer or only JSON lines; wire types are separate from the events and made from
+//! them in one place; control sequences of a model or tool never reach a terminal, and a pipe gets the bytes
+//! unchanged; a closed reader is reported, never a panic; no line is lost while its reader reads.
+//!
+//! Must not know: state, storage, exit codes, how the answer came about.
+
+mod format;
+mod human;
+mod jsonl;
+mod merge;
+mod out;
+mod progress;
+mod sanitize;
+mod style;
+mod text;
+mod wire;
+
+pub use format::rfc3339;
+pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
+pub use jsonl::{Encoder, Level};
+pub use merge::{MERGED_BYTES_MAX, merge};
+pub use out::{
+    Config, EventSink, Finished, Handle, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES, STALL_LIMIT,
+    StdoutFailure, StdoutWatch, WRITE_BYTES_MAX, stderr_writer, stdout_writer, write_text,
+};
+pub use progress::Activity;
+pub use sanitize::{Sanitizer, clean, line};
+pub use style::{ColorMode, EnvFacts, Paint, use_color};
+pub use text::Answer;
+pub use wire::{
+    Denial, LimitsLine, ModelRef, ParentRef, ResultLine, SESSION_VERSION, SessionLine, UsageShare, UsageTotals,
+};

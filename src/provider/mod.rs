@@ -7,6 +7,12 @@
 //! Must not know: loops, tools, sessions, printing.
 
 pub mod catalogue;
+pub mod chat;
 pub mod compat;
 pub mod error;
+pub mod http;
+pub mod ids;
+pub mod redact;
+pub mod settle;
+pub mod url;
 pub mod wire;

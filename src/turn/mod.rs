@@ -8,3 +8,15 @@
 //! Must not know: that there are two loops.
 
 pub mod arguments;
+mod batch;
+mod classify;
+mod context;
+mod limits;
+mod placement;
+pub mod texts;
+
+pub use batch::{is_sequential, tool_names};
+pub use classify::{TRUNCATED_IN_A_ROW_MAX, cancelled, classify, reason_of_abort, reason_of_reply, unique_call_ids};
+pub use context::{Projection, default_convert, project};
+pub use limits::TurnLimit;
+pub use placement::{CallFailure, CallOutcome, result_message};

@@ -4,6 +4,7 @@ use pirn::config::{Env, Origin, Settings, Sources, load};
 use pirn::model::{ErrorKind, ErrorRecord, Input, Model, Thinking, ThinkingStyle};
 use pirn::port::{Credential, Models as _};
 use pirn::provider::catalogue::{Catalogue, Choice};
+use pirn::provider::compat::{Compat, OptionalField};
 use serde_json::{Map, Value, json};
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -372,4 +373,23 @@ fn the_list_has_every_model_once_with_its_facts_and_whether_it_can_be_used() {
         (&json!("gpt-4o-2024-05-13"), &json!(false), &json!(128_000))
     );
     assert_eq!(row["cost"]["output"], 15.0);
+}
+
+#[test]
+fn every_dialect_of_the_catalogue_and_every_configured_switch_is_one_the_wire_reads() {
+    let known: Vec<String> = pirn::config::keys().into_iter().map(|info| info.key).collect();
+    for key in Compat::KEYS {
+        assert!(known.contains(&format!("providers.NAME.compat.{key}")), "{key}");
+    }
+    for row in catalogue(&[], &["models.m.id=azure/x", "providers.azure.base_url=https://a.openai.azure.com"])
+        .list("")
+        .unwrap()
+    {
+        let read = Compat::from_map(&row.model.compat);
+        assert!(read.is_ok(), "{}: {read:?}", row.model.spec());
+    }
+    let words: Value = json!(OptionalField::ALL.map(OptionalField::as_str));
+    let set = format!("providers.local.compat.optional_fields={words}");
+    let compat = compat(&[], &[LOCAL[0], &set], "local/x");
+    assert_eq!(Compat::from_map(&compat).unwrap(), Compat::default());
 }

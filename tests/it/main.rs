@@ -1,2 +1,23 @@
+//! The one integration crate: every test of a layer's boundary and of the binary.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and drive processes, files and time by hand"
+)]
+
 mod catalogue;
+mod chat_encode;
+mod cli_args;
 mod config;
+mod http;
+mod jsonl;
+mod prompt;
+mod provider_errors;
+mod settle;
+mod support;
+mod text;
+mod tidy;

@@ -1,5 +1,7 @@
 //! The wire protocols: requests out, events in. Nothing here does input or output.
 
+pub mod openai_chat;
+
 use crate::model::ErrorRecord;
 use crate::port::ProviderEvent;
 

@@ -1,0 +1,70 @@
+//! The numbers of the `result` line, counted from the events of a run.
+
+use std::collections::BTreeMap;
+
+use crate::model::{AssistantMessage, BlockEvent, Event, Message, Usage};
+
+/// What a run used, so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account {
+    pub(super) turns: u32,
+    pub(super) requests: u32,
+    pub(super) tool_calls: u32,
+    pub(super) usage: Usage,
+    /// By `provider/model`.
+    pub(super) by_model: BTreeMap<String, Usage>,
+    /// Text of the last reply that has any, as the run's answer even on failure.
+    pub(super) text: String,
+    /// Time spent in requests, in milliseconds.
+    pub(super) api_ms: u64,
+    /// From the start of the run to the first delta, in milliseconds.
+    pub(super) first_token_ms: Option<u64>,
+}
+
+impl Account {
+    /// Counts one event; `elapsed_ms` is the time since the run started.
+    pub(super) fn count(&mut self, event: &Event, elapsed_ms: u64) {
+        match event {
+            Event::TurnStart { .. } => self.turns += 1,
+            Event::ToolStart { .. } => self.tool_calls += 1,
+            Event::MessageUpdate {
+                event: BlockEvent::TextDelta(_) | BlockEvent::ThinkingDelta(_) | BlockEvent::ToolCallDelta(_),
+                ..
+            } => {
+                self.first_token_ms.get_or_insert(elapsed_ms);
+            }
+            Event::MessageEnd { message } => match &**message {
+                Message::Assistant(reply) => self.count_reply(reply),
+                Message::ToolResult(result) => {
+                    if let Some(usage) = &result.usage {
+                        self.usage.add(usage);
+                    }
+                }
+                Message::User(_) | Message::Custom(_) => {}
+            },
+            Event::RunStart { .. }
+            | Event::MessageStart { .. }
+            | Event::MessageUpdate { .. }
+            | Event::ToolUpdate { .. }
+            | Event::ToolEnd { .. }
+            | Event::TurnEnd { .. }
+            | Event::RunEnd { .. }
+            | Event::QueueUpdate { .. }
+            | Event::Warning { .. }
+            | Event::Fault { .. } => {}
+        }
+    }
+
+    fn count_reply(&mut self, reply: &AssistantMessage) {
+        // A reply without a duration closed a cancelled run; nothing was asked for it.
+        let Some(duration_ms) = reply.duration_ms else { return };
+        self.requests += 1;
+        self.api_ms = self.api_ms.saturating_add(duration_ms);
+        self.usage.add(&reply.usage);
+        self.by_model.entry(format!("{}/{}", reply.provider, reply.model)).or_default().add(&reply.usage);
+        let text = reply.text();
+        if !text.is_empty() {
+            self.text = text;
+        }
+    }
+}

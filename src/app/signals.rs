@@ -1,0 +1,70 @@
+//! Signals: the first one ends the run in order, the second one ends the process at once.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::exit::Signal;
+use crate::model::CancelCause;
+use crate::process::unix;
+
+/// Signals that may wait to be read; more than two change nothing.
+const WAITING_MAX: usize = 4;
+
+/// The signals of this process. Made before anything else, so that none is missed.
+pub(super) struct Signals {
+    receiver: mpsc::Receiver<Signal>,
+    _listeners: tokio::task::JoinSet<()>,
+}
+
+impl Signals {
+    /// Starts to listen. A signal that was ignored when the process started stays ignored (`nohup`).
+    pub(super) fn install() -> std::io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let mut listeners = tokio::task::JoinSet::new();
+        for (number, kind, name) in [
+            (libc::SIGHUP, SignalKind::hangup(), Signal::Hup),
+            (libc::SIGINT, SignalKind::interrupt(), Signal::Int),
+            (libc::SIGTERM, SignalKind::terminate(), Signal::Term),
+        ] {
+            if unix::is_ignored(number) {
+                continue;
+            }
+            let mut stream = signal(kind)?;
+            let sender = sender.clone();
+            listeners.spawn(async move {
+                while stream.recv().await.is_some() {
+                    if sender.send(name).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Self { receiver, _listeners: listeners })
+    }
+
+    /// The next signal. Never ready if all are ignored.
+    pub(super) async fn next(&mut self) -> Signal {
+        match self.receiver.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The cause a signal gives to an abort.
+pub(super) fn cause_of(signal: Signal) -> CancelCause {
+    match signal {
+        Signal::Hup => CancelCause::Hup,
+        Signal::Int => CancelCause::Int,
+        Signal::Term => CancelCause::Term,
+    }
+}
+
+/// The number of a signal.
+pub(super) fn number_of(signal: Signal) -> i32 {
+    match signal {
+        Signal::Hup => libc::SIGHUP,
+        Signal::Int => libc::SIGINT,
+        Signal::Term => libc::SIGTERM,
+    }
+}

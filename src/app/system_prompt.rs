@@ -1,0 +1,59 @@
+//! The system prompt of a run.
+
+use std::path::Path;
+
+/// Who the model is when the configuration does not say.
+const BUILT_IN: &str = "\
+You are pirn, an agent that runs once in a shell or a CI job and then ends. Nobody can answer questions, so do not \
+ask any: make the most sensible assumption and say which one you made. Work until the task is finished. \
+Give your answer last, complete in itself, because often nothing else you wrote is shown.";
+
+/// How to use the tools, when there are any.
+const TOOLS: &str = "\
+Use the tools to look instead of guessing; call several at once when they do not depend on each other. \
+When a call fails, read its message and try another way. Paths may be relative to the working directory.";
+
+/// Joins the parts by blank lines: the configured or built-in text, the environment, what the configuration appends.
+/// No date and no time stand in it, so that a prompt cache can reuse it.
+pub(super) fn build(system: &str, append: &[String], cwd: &Path, shell: Option<&str>, has_tools: bool) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    if system.is_empty() {
+        parts.push(BUILT_IN.to_owned());
+        if has_tools {
+            parts.push(TOOLS.to_owned());
+        }
+    } else {
+        parts.push(system.to_owned());
+    }
+    let shell = shell.map(|shell| format!("shell: {shell}\n")).unwrap_or_default();
+    parts.push(format!(
+        "<environment>\ncwd: {}\nplatform: {} {}\n{shell}</environment>",
+        cwd.display(),
+        std::env::consts::OS,
+        std::env::consts::ARCH
+    ));
+    parts.extend(append.iter().filter(|text| !text.is_empty()).cloned());
+    parts.join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::build;
+    use std::path::Path;
+
+    #[test]
+    fn parts_stand_in_order_and_own_text_replaces_the_built_in_one() {
+        let append = ["A".to_owned(), String::new(), "B".to_owned()];
+        let text = build("MINE", &append, Path::new("/w"), Some("/bin/zsh"), true);
+        let parts: Vec<&str> = text.split("\n\n").collect();
+        assert_eq!(parts.len(), 4);
+        assert_eq!((parts[0], parts[2], parts[3]), ("MINE", "A", "B"));
+        assert!(parts[1].starts_with("<environment>\ncwd: /w\n") && parts[1].contains("shell: /bin/zsh\n"));
+    }
+
+    #[test]
+    fn without_tools_nothing_is_said_of_them() {
+        let text = build("", &[], Path::new("/w"), None, false);
+        assert!(text.starts_with("You are pirn") && !text.contains("tools") && !text.contains("shell:"));
+    }
+}

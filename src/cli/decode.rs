@@ -1,0 +1,81 @@
+//! Bytes from outside to text, or the reason why not.
+//!
+//! Keeps true: the result is the input's text exactly, without its byte-order mark; nothing is replaced silently; a
+//! failure names the offset in the input's own bytes (IN-06).
+//!
+//! Must not know: where the bytes came from, beyond the name it is told.
+
+use encoding_rs::{DecoderResult, Encoding};
+
+use super::UsageError;
+
+/// The kind of image a file's first bytes tell (tools I1), or `None`.
+pub(super) fn image_kind(bytes: &[u8]) -> Option<&'static str> {
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+    const BMP_HEADER_BYTES: usize = 26;
+    let at = |start: usize, end: usize| bytes.get(start..end).unwrap_or_default();
+    if bytes.starts_with(PNG) && at(12, 16) == b"IHDR" {
+        Some("PNG")
+    } else if bytes.starts_with(b"\xff\xd8\xff") {
+        Some("JPEG")
+    } else if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
+        Some("GIF")
+    } else if bytes.starts_with(b"RIFF") && at(8, 12) == b"WEBP" {
+        Some("WebP")
+    } else if bytes.starts_with(b"BM") && bytes.len() >= BMP_HEADER_BYTES && at(6, 10) == [0; 4] {
+        Some("BMP")
+    } else {
+        None
+    }
+}
+
+/// Decodes UTF-8, with or without a mark, and UTF-16 with one. `name` stands in the error.
+pub(super) fn decode(bytes: &[u8], name: &str) -> Result<String, UsageError> {
+    let (encoding, mark) = Encoding::for_bom(bytes).unwrap_or((encoding_rs::UTF_8, 0));
+    if encoding != encoding_rs::UTF_8 {
+        let text = decode_utf16(encoding, bytes, mark, name)?;
+        return if text.contains('\0') { Err(nul_in_utf16(name)) } else { Ok(text) };
+    }
+    let text = decode_utf8(bytes, mark, name)?;
+    match text.find('\0') {
+        None => Ok(text),
+        Some(at) => Err(UsageError::new(format!("{name} holds a NUL byte at offset {}", mark.saturating_add(at)))
+            .with_hint("only text can be sent; UTF-16 without a mark: iconv -f UTF-16LE -t UTF-8")),
+    }
+}
+
+fn nul_in_utf16(name: &str) -> UsageError {
+    UsageError::new(format!("{name} holds a NUL character"))
+        .with_hint("UTF-32 has to be converted first: iconv -f UTF-32 -t UTF-8")
+}
+
+fn decode_utf8(bytes: &[u8], mark: usize, name: &str) -> Result<String, UsageError> {
+    match std::str::from_utf8(bytes.get(mark..).unwrap_or_default()) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(error) => Err(malformed("UTF-8", bytes, mark.saturating_add(error.valid_up_to()), name)),
+    }
+}
+
+fn decode_utf16(encoding: &'static Encoding, bytes: &[u8], mark: usize, name: &str) -> Result<String, UsageError> {
+    let body = bytes.get(mark..).unwrap_or_default();
+    let mut decoder = encoding.new_decoder_without_bom_handling();
+    let room = decoder.max_utf8_buffer_length_without_replacement(body.len()).unwrap_or(body.len());
+    let mut text = String::with_capacity(room);
+    let (result, read) = decoder.decode_to_string_without_replacement(body, &mut text, true);
+    match result {
+        DecoderResult::InputEmpty => Ok(text),
+        DecoderResult::Malformed(bad, after) => {
+            let back = usize::from(bad).saturating_add(usize::from(after));
+            let offset = mark.saturating_add(read).saturating_sub(back);
+            Err(malformed("UTF-16", bytes, offset, name))
+        }
+        // The buffer was sized for the whole input, so this is unreachable; it still must not lose text.
+        DecoderResult::OutputFull => Err(UsageError::new(format!("{name} is too long to decode"))),
+    }
+}
+
+fn malformed(encoding: &str, bytes: &[u8], offset: usize, name: &str) -> UsageError {
+    let byte = bytes.get(offset).map(|byte| format!("byte 0x{byte:02X} ")).unwrap_or_default();
+    UsageError::new(format!("{name} is not valid {encoding}: {byte}at offset {offset}"))
+        .with_hint("convert it first, for example: iconv -f LATIN1 -t UTF-8")
+}

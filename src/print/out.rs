@@ -1,0 +1,498 @@
+//! The printer: a thread that owns stdout and stderr, behind a bounded queue.
+//!
+//! Keeps true: messages are printed in the order they were sent; what is queued is drained into writes of whole lines
+//! and flushed as soon as nothing more is queued (G2); a slow reader slows the senders and never blocks their thread;
+//! a failed stdout is reported once and then discarded, a failed stderr is ignored; no macro that panics on a closed
+//! pipe is used.
+//!
+//! Must not know: why the run goes on or ends, which code the process exits with.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::progress::Progress;
+use super::{Activity, Answer, Column, Encoder, Human, HumanConfig, Level, ResultLine, SessionLine, Verbosity, merge};
+use crate::model::Event;
+use crate::port::{Clock, Sink, SinkError};
+
+/// Messages that may wait for the printer before a sender does.
+pub const QUEUE_MESSAGES: usize = 1024;
+/// Bytes of one write: small enough that a reader of a few kilobytes a second is seen to make progress within
+/// [`STALL_LIMIT`], and whole lines up to here stay whole.
+pub const WRITE_BYTES_MAX: usize = 8 * 1024;
+/// How long an interrupted run waits for a reader that takes nothing.
+pub const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// Pause before a descriptor in non-blocking mode is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+/// What goes to stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The answer; `stream` makes it live in a pipe.
+    Text { stream: bool },
+    /// JSON lines.
+    Json { level: Level },
+}
+
+/// Everything that decides how a run looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub mode: Mode,
+    pub stdout_is_terminal: bool,
+    pub stderr_is_terminal: bool,
+    pub verbosity: Verbosity,
+    /// Colour on stderr.
+    pub color: bool,
+    /// The locale is not UTF-8.
+    pub ascii: bool,
+    /// `output.thinking`.
+    pub thinking: bool,
+    /// The terminal can do more than print (`TERM` is not `dumb`).
+    pub spinner: bool,
+}
+
+impl Config {
+    /// With JSON, stderr follows the column of a plain file unless more was asked for (G9).
+    fn column(&self) -> Column {
+        let quiet_json = matches!(self.mode, Mode::Json { .. }) && self.verbosity < Verbosity::Verbose;
+        if self.stderr_is_terminal && !quiet_json { Column::Terminal } else { Column::Plain }
+    }
+}
+
+/// One thing to print.
+#[derive(Clone, Debug)]
+pub enum Msg {
+    /// `ts` is Unix milliseconds, here and below.
+    Event { event: Box<Event>, ts: u64 },
+    /// The first line of a run.
+    Session { line: Box<SessionLine>, ts: u64 },
+    /// The verdict; the last thing printed.
+    Result { line: Box<ResultLine>, ts: u64 },
+    /// A sentence for stderr.
+    Notice(String),
+    /// A warning for stderr.
+    Warning(String),
+    /// A sign of life.
+    Heartbeat { elapsed_ms: u64 },
+}
+
+#[derive(Debug)]
+enum Command {
+    Print(Msg),
+    Finish,
+}
+
+/// Why stdout takes no more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StdoutFailure {
+    /// The reader left: not an error of ours.
+    #[error("the reader of stdout left")]
+    Closed,
+    /// Any other failure, such as a full disk.
+    #[error("cannot write to stdout: {0}")]
+    Failed(String),
+}
+
+impl From<&io::Error> for StdoutFailure {
+    fn from(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// The printer thread has ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the printer has stopped")]
+pub struct PrinterGone;
+
+/// How the printer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// Everything was written.
+    Complete,
+    /// Stdout failed on the way; the rest was discarded.
+    Failed(StdoutFailure),
+    /// The reader took nothing for [`STALL_LIMIT`]; the rest is lost.
+    Stalled,
+    /// The thread ended by a bug.
+    Lost,
+}
+
+/// How long [`Printer::finish`] waits for the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as it takes.
+    Endless,
+    /// Until nothing has moved for [`STALL_LIMIT`]: a signal has already ended the run.
+    Stall,
+}
+
+/// The running printer. Dropped without [`Printer::finish`], it prints what is queued, and nobody waits for it.
+#[derive(Debug)]
+pub struct Printer {
+    queue: mpsc::Sender<Command>,
+    failure: watch::Receiver<Option<StdoutFailure>>,
+    done: oneshot::Receiver<Option<StdoutFailure>>,
+    moved: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+/// A way to send to the printer.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    queue: mpsc::Sender<Command>,
+}
+
+impl Handle {
+    /// Queues a message; waits while the queue is full.
+    pub async fn send(&self, msg: Msg) -> Result<(), PrinterGone> {
+        self.queue.send(Command::Print(msg)).await.map_err(gone)
+    }
+}
+
+/// The queue is closed only when its thread has ended; what could not be sent has no reader.
+fn gone(_: mpsc::error::SendError<Command>) -> PrinterGone {
+    PrinterGone
+}
+
+/// Reports a failed stdout.
+#[derive(Clone, Debug)]
+pub struct StdoutWatch(watch::Receiver<Option<StdoutFailure>>);
+
+impl StdoutWatch {
+    /// Waits for stdout to fail; never returns if it does not. Cancel-safe.
+    pub async fn failed(&mut self) -> StdoutFailure {
+        let found = match self.0.wait_for(Option::is_some).await {
+            Ok(failure) => failure.clone(),
+            Err(_) => None,
+        };
+        match found {
+            Some(failure) => failure,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A loop's sink: stamps events and sends them to the printer.
+pub struct EventSink {
+    handle: Handle,
+    clock: Arc<dyn Clock>,
+}
+
+impl EventSink {
+    pub fn new(handle: Handle, clock: Arc<dyn Clock>) -> Self {
+        Self { handle, clock }
+    }
+}
+
+impl std::fmt::Debug for EventSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventSink").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Sink for EventSink {
+    async fn emit(&mut self, event: Event) -> Result<(), SinkError> {
+        let msg = Msg::Event { event: Box::new(event), ts: self.clock.now_ms() };
+        self.handle.send(msg).await.map_err(|error| SinkError(error.to_string()))
+    }
+}
+
+impl Printer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(config: Config, stdout: Box<dyn Write + Send>, stderr: Box<dyn Write + Send>) -> io::Result<Self> {
+        let (queue, messages) = mpsc::channel(QUEUE_MESSAGES);
+        let (report, failure) = watch::channel(None);
+        let (tell, done) = oneshot::channel();
+        let moved = Arc::new(AtomicU64::new(0));
+        let mut worker = Worker::new(config, Out::new(stdout, Arc::clone(&moved)), stderr, report);
+        let thread = std::thread::Builder::new().name("printer".to_owned()).spawn(move || {
+            let end = worker.run(messages);
+            // Nobody may be waiting any more.
+            drop(tell.send(end));
+        })?;
+        Ok(Self { queue, failure, done, moved, thread })
+    }
+
+    pub fn handle(&self) -> Handle {
+        Handle { queue: self.queue.clone() }
+    }
+
+    pub fn stdout_watch(&self) -> StdoutWatch {
+        StdoutWatch(self.failure.clone())
+    }
+
+    /// Prints what is queued, flushes and ends the thread. Other handles may still exist; what they send later is
+    /// refused.
+    pub async fn finish(self, patience: Patience, clock: &dyn Clock) -> Finished {
+        let Self { queue, failure: _, done, moved, thread } = self;
+        let ending = async {
+            // A printer that is gone tells so by `done`.
+            drop(queue.send(Command::Finish).await);
+            done.await
+        };
+        tokio::pin!(ending);
+        let end = loop {
+            let before = moved.load(Ordering::Relaxed);
+            tokio::select! {
+                biased;
+                end = &mut ending => break end,
+                () = clock.sleep(STALL_LIMIT), if patience == Patience::Stall => {
+                    if moved.load(Ordering::Relaxed) == before {
+                        return Finished::Stalled;
+                    }
+                }
+            }
+        };
+        match (end, thread.join()) {
+            (Ok(None), Ok(())) => Finished::Complete,
+            (Ok(Some(failure)), Ok(())) => Finished::Failed(failure),
+            (Err(_), _) | (_, Err(_)) => Finished::Lost,
+        }
+    }
+}
+
+/// A stream that counts what it has passed on.
+struct Out {
+    writer: Box<dyn Write + Send>,
+    moved: Arc<AtomicU64>,
+}
+
+impl Out {
+    fn new(writer: Box<dyn Write + Send>, moved: Arc<AtomicU64>) -> Self {
+        Self { writer, moved }
+    }
+
+    /// Writes all of `bytes` in pieces of whole lines, as far as lines fit into a piece.
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let (piece, rest) = bytes.split_at(piece_len(bytes));
+            write_piece(&mut *self.writer, piece, &self.moved)?;
+            bytes = rest;
+        }
+        self.writer.flush()
+    }
+}
+
+fn piece_len(bytes: &[u8]) -> usize {
+    let Some(head) = bytes.get(..WRITE_BYTES_MAX) else { return bytes.len() };
+    memchr::memrchr(b'\n', head).map_or(head.len(), |at| at.saturating_add(1))
+}
+
+/// `write_all` that counts, and that waits where the descriptor is in non-blocking mode: a parent that shares it may
+/// have set that.
+fn write_piece(writer: &mut dyn Write, mut bytes: &[u8], moved: &AtomicU64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match writer.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                moved.fetch_add(1, Ordering::Relaxed);
+                bytes = bytes.get(count..).unwrap_or_default();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::park_timeout(RETRY_PAUSE),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+enum Stdout {
+    Text(Answer),
+    Json(Encoder),
+}
+
+/// The thread's state.
+struct Worker {
+    stdout: Stdout,
+    human: Human,
+    progress: Progress,
+    out: Out,
+    out_buffer: Vec<u8>,
+    err: Box<dyn Write + Send>,
+    err_is_broken: bool,
+    /// Both streams share a terminal, so that a line on one may not begin inside a line of the other.
+    shares_terminal: bool,
+    stdout_is_terminal: bool,
+    failure: Option<StdoutFailure>,
+    report: watch::Sender<Option<StdoutFailure>>,
+}
+
+impl Worker {
+    fn new(config: Config, out: Out, err: Box<dyn Write + Send>, report: watch::Sender<Option<StdoutFailure>>) -> Self {
+        let column = config.column();
+        let stdout = match config.mode {
+            Mode::Text { stream } => Stdout::Text(Answer::new(config.stdout_is_terminal, stream)),
+            Mode::Json { level } => Stdout::Json(Encoder::new(level)),
+        };
+        let (verbosity, color, ascii, thinking) = (config.verbosity, config.color, config.ascii, config.thinking);
+        let spins = config.spinner && column == Column::Terminal && verbosity > Verbosity::Quiet;
+        Self {
+            stdout,
+            human: Human::new(HumanConfig { column, verbosity, color, ascii, thinking }),
+            progress: Progress::new(spins, ascii),
+            out,
+            out_buffer: Vec::new(),
+            err,
+            err_is_broken: false,
+            shares_terminal: config.stdout_is_terminal && config.stderr_is_terminal,
+            stdout_is_terminal: config.stdout_is_terminal,
+            failure: None,
+            report,
+        }
+    }
+
+    /// Prints until told to finish, or until nobody can send any more.
+    fn run(&mut self, mut queue: mpsc::Receiver<Command>) -> Option<StdoutFailure> {
+        while let Some(first) = queue.blocking_recv() {
+            let finish = self.drain(first, &mut queue);
+            self.flush();
+            if finish {
+                break;
+            }
+            self.progress.show();
+        }
+        self.progress.hide();
+        self.failure.take()
+    }
+
+    /// Prints a message and all that are queued behind it; returns whether it was the last.
+    fn drain(&mut self, first: Command, queue: &mut mpsc::Receiver<Command>) -> bool {
+        let mut held: Option<Msg> = None;
+        let mut next = Some(first);
+        while let Some(command) = next {
+            let Command::Print(msg) = command else {
+                self.print(held);
+                return true;
+            };
+            if !held.as_mut().is_some_and(|held| join(held, &msg)) {
+                self.print(held.replace(msg));
+            }
+            next = queue.try_recv().ok();
+        }
+        self.print(held);
+        false
+    }
+
+    fn print(&mut self, msg: Option<Msg>) {
+        let Some(msg) = msg else { return };
+        self.take_stdout(&msg);
+        if let Msg::Event { event, ts: _ } = &msg {
+            let live = self.stdout_is_terminal && matches!(&self.stdout, Stdout::Text(answer) if answer.is_live());
+            if let Some(activity) = Activity::after(event, live) {
+                self.progress.set(activity);
+            }
+        }
+        let mut lines = String::new();
+        self.take_stderr(&msg, &mut lines);
+        if !lines.is_empty() {
+            if self.shares_terminal
+                && let Stdout::Text(answer) = &mut self.stdout
+            {
+                answer.break_line(&mut self.out_buffer);
+            }
+            self.flush();
+            self.write_stderr(&lines);
+        }
+        if self.out_buffer.len() >= WRITE_BYTES_MAX {
+            self.flush();
+        }
+    }
+
+    fn take_stdout(&mut self, msg: &Msg) {
+        let out = &mut self.out_buffer;
+        match (&mut self.stdout, msg) {
+            (Stdout::Text(answer), Msg::Event { event, ts: _ }) => answer.event(event, out),
+            (Stdout::Text(answer), Msg::Result { line, ts: _ }) => answer.result(line, out),
+            (Stdout::Json(encoder), Msg::Event { event, ts }) => encoder.event(event, *ts, out),
+            (Stdout::Json(encoder), Msg::Session { line, ts }) => encoder.session(line, *ts, out),
+            (Stdout::Json(encoder), Msg::Result { line, ts }) => encoder.result(line, *ts, out),
+            (Stdout::Text(_), Msg::Session { .. }) | (_, Msg::Notice(_) | Msg::Warning(_) | Msg::Heartbeat { .. }) => {}
+        }
+    }
+
+    fn take_stderr(&mut self, msg: &Msg, lines: &mut String) {
+        match msg {
+            Msg::Event { event, ts: _ } => self.human.event(event, lines),
+            Msg::Result { line, ts: _ } => {
+                self.progress.set(Activity::None);
+                self.human.result(line, lines);
+            }
+            Msg::Notice(text) => self.human.notice(text, lines),
+            Msg::Warning(text) => self.human.warning(text, lines),
+            Msg::Heartbeat { elapsed_ms } => self.human.heartbeat(*elapsed_ms, lines),
+            Msg::Session { .. } => {}
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.out_buffer.is_empty() {
+            return;
+        }
+        if self.failure.is_none() {
+            let (out, bytes) = (&mut self.out, &self.out_buffer);
+            let written =
+                if self.stdout_is_terminal { self.progress.beside(|| out.write(bytes)) } else { out.write(bytes) };
+            if let Err(error) = written {
+                let failure = StdoutFailure::from(&error);
+                self.failure = Some(failure.clone());
+                self.report.send_replace(Some(failure));
+            }
+        }
+        self.out_buffer.clear();
+    }
+
+    fn write_stderr(&mut self, lines: &str) {
+        if self.err_is_broken {
+            return;
+        }
+        let (err, idle) = (&mut *self.err, AtomicU64::new(0));
+        let written = self.progress.beside(|| write_piece(err, lines.as_bytes(), &idle).and_then(|()| err.flush()));
+        // A run does not end because nobody reads its messages (cli §7).
+        self.err_is_broken = written.is_err();
+    }
+}
+
+/// Joins a delta to the message before it; returns whether it did. The later time stamp holds.
+fn join(held: &mut Msg, next: &Msg) -> bool {
+    let (Msg::Event { event, ts }, Msg::Event { event: next, ts: next_ts }) = (held, next) else { return false };
+    let joined = merge(event, next);
+    if joined {
+        *ts = *next_ts;
+    }
+    joined
+}
+
+/// Standard output as a file of its own: the standard library's handle would hold lines back.
+pub fn stdout_writer() -> io::Result<Box<dyn Write + Send>> {
+    Ok(Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
+}
+
+/// Standard error as a file of its own.
+pub fn stderr_writer() -> io::Result<Box<dyn Write + Send>> {
+    Ok(Box::new(File::from(io::stderr().as_fd().try_clone_to_owned()?)))
+}
+
+/// Writes one text outside a run, such as help or a listing.
+///
+/// # Errors
+/// The stream takes no more.
+pub fn write_text(writer: &mut dyn Write, text: &str) -> Result<(), StdoutFailure> {
+    let moved = AtomicU64::new(0);
+    let written = write_piece(writer, text.as_bytes(), &moved).and_then(|()| writer.flush());
+    written.map_err(|error| StdoutFailure::from(&error))
+}

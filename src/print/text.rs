@@ -1,0 +1,250 @@
+//! What text mode writes to stdout (cli §4.1).
+//!
+//! Keeps true: held, stdout is an answer or empty, so that text in a pipe means success; live, every text block of a
+//! reply appears once, in order; both end with exactly one line feed; only a terminal's text is sanitised.
+//!
+//! Must not know: stderr, colours, how bytes are written.
+
+use std::collections::BTreeMap;
+
+use super::{ResultLine, Sanitizer};
+use crate::model::{AssistantMessage, BlockEvent, Event, Message, Reason};
+
+/// The text on stdout.
+#[derive(Debug)]
+pub struct Answer {
+    flow: Flow,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// Final answers, kept until the verdict is known.
+    Held(Vec<String>),
+    Live(Live),
+}
+
+impl Answer {
+    /// A terminal gets text live and sanitised, a pipe the final answer; `stream` makes a pipe live.
+    pub fn new(is_terminal: bool, stream: bool) -> Self {
+        let form = if is_terminal || stream { Form::Live(Live::default()) } else { Form::Held(Vec::new()) };
+        Self { flow: Flow { sanitizer: is_terminal.then(Sanitizer::new), ..Flow::default() }, form }
+    }
+
+    /// Whether text appears as it comes.
+    pub fn is_live(&self) -> bool {
+        matches!(self.form, Form::Live(_))
+    }
+
+    /// Appends what an event shows.
+    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        match (&mut self.form, event) {
+            (Form::Held(finals), Event::RunEnd { messages, outcome }) if has_answer(outcome.reason) => {
+                let reply = messages.iter().rev().find_map(|message| message.as_assistant());
+                finals.extend(reply.map(AssistantMessage::text).filter(|text| !text.is_empty()));
+            }
+            (Form::Live(live), Event::MessageStart { message }) if is_reply(message) => live.start(),
+            (Form::Live(live), Event::MessageUpdate { index, event, usage: _ }) => {
+                live.block(*index, event, &mut self.flow, out);
+            }
+            (Form::Live(live), Event::MessageEnd { message }) => {
+                if let Some(reply) = message.as_assistant() {
+                    live.finish(reply, &mut self.flow, out);
+                }
+            }
+            (Form::Held(_) | Form::Live(_), _) => {}
+        }
+    }
+
+    /// Appends what is due once the verdict is known.
+    pub fn result(&mut self, line: &ResultLine, out: &mut Vec<u8>) {
+        if !has_answer(line.reason) {
+            return;
+        }
+        if let Form::Held(finals) = &mut self.form {
+            for text in std::mem::take(finals) {
+                self.flow.paragraph(&text, out);
+            }
+        }
+        // An answer that was complete before this process began is printed from the result.
+        if !self.flow.wrote {
+            self.flow.paragraph(&line.text, out);
+        }
+    }
+
+    /// Ends a line that is still open, so that something else can be shown below it.
+    pub fn break_line(&mut self, out: &mut Vec<u8>) {
+        if self.flow.is_open {
+            self.flow.newlines = self.flow.newlines.saturating_sub(1);
+            self.flow.line_feed(out);
+        }
+    }
+}
+
+/// Whether a run that ended so has an answer to print. Exhaustive, so that a new reason is decided here.
+pub(super) fn has_answer(reason: Reason) -> bool {
+    match reason {
+        Reason::Completed | Reason::ToolTerminated | Reason::Length => true,
+        Reason::Error
+        | Reason::Refused
+        | Reason::Unavailable
+        | Reason::Auth
+        | Reason::Usage
+        | Reason::MaxTurns
+        | Reason::MaxCost
+        | Reason::MaxRepeats
+        | Reason::Blocked
+        | Reason::Suspended
+        | Reason::Schema
+        | Reason::Interrupted
+        | Reason::Timeout
+        | Reason::Pipe
+        | Reason::Internal => false,
+    }
+}
+
+fn is_reply(message: &Message) -> bool {
+    message.as_assistant().is_some()
+}
+
+/// Text blocks of the reply that is streaming. One block is shown at a time; the text of others waits for its turn.
+#[derive(Debug, Default)]
+struct Live {
+    current: Option<usize>,
+    /// Bytes of the current block that have been passed on.
+    passed: usize,
+    waiting: BTreeMap<usize, Waiting>,
+    /// Any text of this reply has been passed on.
+    any: bool,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    text: String,
+    ended: bool,
+}
+
+impl Live {
+    fn start(&mut self) {
+        *self = Self::default();
+    }
+
+    fn block(&mut self, index: usize, event: &BlockEvent, flow: &mut Flow, out: &mut Vec<u8>) {
+        match event {
+            BlockEvent::TextStart => {
+                self.current.get_or_insert(index);
+            }
+            BlockEvent::TextDelta(delta) if *self.current.get_or_insert(index) == index => self.pass(delta, flow, out),
+            BlockEvent::TextDelta(delta) => self.waiting.entry(index).or_default().text.push_str(delta),
+            BlockEvent::TextEnd { content, signature: _ } if *self.current.get_or_insert(index) == index => {
+                // The content is authoritative: it may go beyond the deltas.
+                self.pass(content.get(self.passed..).unwrap_or_default(), flow, out);
+                self.next(flow, out);
+            }
+            BlockEvent::TextEnd { content, signature: _ } => {
+                self.waiting.insert(index, Waiting { text: content.clone(), ended: true });
+            }
+            BlockEvent::ThinkingStart
+            | BlockEvent::ThinkingDelta(_)
+            | BlockEvent::ThinkingEnd { .. }
+            | BlockEvent::ToolCallStart { .. }
+            | BlockEvent::ToolCallDelta(_)
+            | BlockEvent::ToolCallEnd(_) => {}
+        }
+    }
+
+    fn pass(&mut self, text: &str, flow: &mut Flow, out: &mut Vec<u8>) {
+        self.passed = self.passed.saturating_add(text.len());
+        self.any |= !text.is_empty();
+        flow.text(text, out);
+    }
+
+    /// Ends the current block and shows the blocks that waited, up to one that has not ended.
+    fn next(&mut self, flow: &mut Flow, out: &mut Vec<u8>) {
+        flow.end_block(out);
+        self.current = None;
+        while let Some((index, block)) = self.waiting.pop_first() {
+            self.passed = 0;
+            self.pass(&block.text, flow, out);
+            if !block.ended {
+                self.current = Some(index);
+                return;
+            }
+            flow.end_block(out);
+        }
+        self.passed = 0;
+    }
+
+    fn finish(&mut self, reply: &AssistantMessage, flow: &mut Flow, out: &mut Vec<u8>) {
+        while self.current.is_some() {
+            self.next(flow, out);
+        }
+        if !self.any {
+            flow.text(&reply.text(), out);
+        }
+        flow.end_block(out);
+        self.start();
+    }
+}
+
+/// The bytes of stdout in order. Line feeds at the end of a text wait until more text shows that they are inside.
+#[derive(Debug, Default)]
+struct Flow {
+    sanitizer: Option<Sanitizer>,
+    newlines: usize,
+    /// The last line has no line feed yet.
+    is_open: bool,
+    wrote: bool,
+}
+
+impl Flow {
+    fn text(&mut self, text: &str, out: &mut Vec<u8>) {
+        let mut cleaned = String::new();
+        let text = match &mut self.sanitizer {
+            Some(sanitizer) => {
+                sanitizer.push(text, &mut cleaned);
+                cleaned.as_str()
+            }
+            None => text,
+        };
+        let body = text.trim_end_matches('\n');
+        let trailing = text.len().saturating_sub(body.len());
+        if body.is_empty() {
+            self.newlines = self.newlines.saturating_add(trailing);
+            return;
+        }
+        out.extend(std::iter::repeat_n(b'\n', self.newlines));
+        out.extend_from_slice(body.as_bytes());
+        self.newlines = trailing;
+        self.is_open = true;
+        self.wrote = true;
+    }
+
+    fn end_block(&mut self, out: &mut Vec<u8>) {
+        if self.is_open {
+            self.line_feed(out);
+        }
+        self.newlines = 0;
+        // A control sequence does not reach from one text into the next.
+        if let Some(sanitizer) = &mut self.sanitizer {
+            *sanitizer = Sanitizer::new();
+        }
+    }
+
+    fn line_feed(&mut self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        self.is_open = false;
+    }
+
+    /// A whole text, separated from the one before by a blank line.
+    fn paragraph(&mut self, text: &str, out: &mut Vec<u8>) {
+        if text.trim_matches('\n').is_empty() {
+            return;
+        }
+        if self.wrote {
+            self.line_feed(out);
+        }
+        self.text(text, out);
+        self.end_block(out);
+    }
+}

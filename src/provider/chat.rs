@@ -1,0 +1,247 @@
+//! OpenAI Chat Completions and the servers compatible with it, as a [`Provider`].
+//!
+//! Keeps true: one attempt per request, but for repairs the server itself asked for (OC-18, answers 11); the key
+//! stands in one header and in no URL, error or event; every failure is the end of the stream.
+//!
+//! Must not know: loops, tools, sessions, the environment.
+
+mod memory;
+mod reply;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tokio_util::sync::CancellationToken;
+
+use self::memory::Memory;
+use self::reply::{LateBreak, Reply};
+use crate::model::{AssistantHead, Diagnostic, ErrorKind, ErrorRecord, Headers, Secret};
+use crate::port::{AssistantEvent, LlmRequest, Provider, ProviderEvent, ResponseMeta};
+use crate::provider::compat::Compat;
+use crate::provider::error::{self, ErrorContext, http_error};
+use crate::provider::http::{HttpClient, HttpError, PostRequest, Refusal, Response};
+use crate::provider::settle::{Inner, settle};
+use crate::provider::url::{chat_endpoint, host_and_port, sends_key_in_clear};
+use crate::provider::wire::openai_chat::encode::{self, REPAIRS_PER_REQUEST_MAX, Repairs, repair_for};
+use crate::provider::wire::openai_chat::{ChatDecoder, ChatDecoderOptions};
+
+/// What a provider is configured with.
+#[derive(Clone, Debug)]
+pub struct ChatSettings {
+    /// Provider id; the first word of error messages.
+    pub provider: String,
+    /// The configured key; the one of a request beats it.
+    pub api_key: Option<Secret>,
+    /// Whether a request without a key fails before it is sent.
+    pub key_required: bool,
+    /// What would supply a key, as users write it: `OPENAI_API_KEY`, `providers.local.api_key`.
+    pub key_hint: Vec<String>,
+    /// On top of the model's own headers (HTTP-3).
+    pub headers: Headers,
+    /// `retry.max_delay`: a longer wait asked for by a server is no retry (RETRY-4). `None` = no bound.
+    pub retry_delay_max: Option<Duration>,
+}
+
+impl ChatSettings {
+    /// A server that needs no key.
+    pub fn keyless(provider: impl Into<String>) -> Self {
+        Self {
+            provider: provider.into(),
+            api_key: None,
+            key_required: false,
+            key_hint: Vec::new(),
+            headers: Headers::new(),
+            retry_delay_max: ErrorContext::default().retry_delay_max,
+        }
+    }
+}
+
+/// The provider of every model whose `api` is `openai-completions`. The base URL is the model's.
+#[derive(Clone, Debug)]
+pub struct ChatProvider {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: ChatSettings,
+    http: HttpClient,
+    memory: Memory,
+}
+
+impl ChatProvider {
+    pub fn new(settings: ChatSettings, http: HttpClient) -> Self {
+        Self { shared: Arc::new(Shared { settings, http, memory: Memory::default() }) }
+    }
+}
+
+impl Provider for ChatProvider {
+    fn stream(&self, request: Arc<LlmRequest>, cancel: CancellationToken) -> BoxStream<'static, AssistantEvent> {
+        let head = AssistantHead {
+            api: request.model.api.clone(),
+            provider: request.model.provider.clone(),
+            model: request.model.id.clone(),
+            timestamp: self.shared.http.clock().now_ms(),
+        };
+        let model = request.model.clone();
+        let shared = self.shared.clone();
+        settle(head, async move { shared.open(&request).await }, model, cancel).boxed()
+    }
+}
+
+/// The parts of a request that stay the same when it is repaired.
+struct Call<'a> {
+    request: &'a LlmRequest,
+    compat: Compat,
+    url: String,
+    headers: Headers,
+    context: ErrorContext,
+    /// What is told before the reply.
+    before: Vec<ProviderEvent>,
+}
+
+impl Shared {
+    async fn open(&self, request: &LlmRequest) -> Result<Inner, ErrorRecord> {
+        let mut call = self.prepare(request)?;
+        let mut repairs = self.memory.repairs(&request.model);
+        let mut repaired = 0;
+        loop {
+            let body = call.body(&repairs)?;
+            let refusal = match self.http.post(call.post(&body)).await {
+                Ok(response) => return Ok(call.reply(response)),
+                Err(HttpError::Failed(record)) => return Err(record),
+                Err(HttpError::Status(refusal)) => refusal,
+            };
+            let record = http_error(refusal.status, &refusal.headers, &refusal.body, &refusal.context);
+            let repair = repair_for(refusal.status, &record.message, &body, &call.compat, &repairs);
+            let Some(repair) = repair.filter(|_| repaired < REPAIRS_PER_REQUEST_MAX) else {
+                return Ok(call.refused(&refusal, record));
+            };
+            repaired += 1;
+            repairs.add(repair);
+            if repair.is_remembered() {
+                self.memory.add(&request.model, repair);
+            }
+            let note = Diagnostic { code: "request_repaired".to_owned(), message: repair.note() };
+            call.before.push(ProviderEvent::Note(note));
+        }
+    }
+
+    fn prepare<'a>(&self, request: &'a LlmRequest) -> Result<Call<'a>, ErrorRecord> {
+        let settings = &self.settings;
+        let key = request.options.api_key.as_ref().or(settings.api_key.as_ref());
+        let mut headers = Headers::new();
+        if let Some(key) = key {
+            headers.set("authorization", Some(format!("Bearer {}", key.expose())));
+        }
+        for more in [&request.model.headers, &settings.headers, &request.options.headers] {
+            headers.merge(more);
+        }
+        let mut context = self.context(key, &headers);
+        if settings.key_required && context.secrets.is_empty() {
+            return Err(missing_key(settings));
+        }
+        let compat = Compat::from_map(&request.model.compat)
+            .map_err(|error| error::config(&context, &format!("{}: {error}", request.model.spec())))?;
+        let url = chat_endpoint(&request.model.base_url)?;
+        context.url = Some(url.clone());
+        let mut before = Vec::new();
+        if !context.secrets.is_empty() && sends_key_in_clear(&url) && self.memory.first_warning(&url) {
+            let host = host_and_port(&url);
+            let message =
+                format!("the key of {} crosses the network unencrypted: {host} is not https", settings.provider);
+            before.push(ProviderEvent::Warning { code: "insecure_key".to_owned(), message });
+        }
+        Ok(Call { request, compat, url, headers, context, before })
+    }
+
+    fn context(&self, key: Option<&Secret>, headers: &Headers) -> ErrorContext {
+        let mut secrets: Vec<Secret> = key.cloned().into_iter().collect();
+        for (name, value) in headers.iter() {
+            if let Some(value) = value
+                && Headers::is_secret_name(name)
+            {
+                secrets.push(Secret::new(value));
+            }
+        }
+        ErrorContext {
+            provider: self.settings.provider.clone(),
+            request_id: None,
+            url: None,
+            key_sources: self.settings.key_hint.clone(),
+            secrets,
+            now_ms: self.http.clock().now_ms(),
+            retry_delay_max: self.settings.retry_delay_max,
+        }
+    }
+}
+
+impl Call<'_> {
+    /// The body as it is sent; the observer may have replaced it (HTTP-14).
+    fn body(&self, repairs: &Repairs) -> Result<Bytes, ErrorRecord> {
+        let body = encode::body(self.request, &self.compat, repairs)?;
+        let Some(observer) = &self.request.options.observers.on_payload else { return Ok(body.into()) };
+        let internal = |error: serde_json::Error| {
+            ErrorRecord::new(ErrorKind::Internal, format!("the request cannot be shown as JSON: {error}"))
+        };
+        let shown = serde_json::from_slice(&body).map_err(internal)?;
+        match observer(&shown) {
+            Some(replaced) => serde_json::to_vec(&replaced).map(Bytes::from).map_err(internal),
+            None => Ok(body.into()),
+        }
+    }
+
+    fn post(&self, body: &Bytes) -> PostRequest {
+        PostRequest {
+            url: self.url.clone(),
+            headers: self.headers.clone(),
+            body: body.clone(),
+            timeouts: self.request.options.timeouts,
+            context: self.context.clone(),
+        }
+    }
+
+    fn reply(mut self, response: Response) -> Inner {
+        self.observe(&response.meta);
+        let options = ChatDecoderOptions {
+            provider: self.context.provider,
+            model_id: self.request.model.id.clone(),
+            request_id: response.meta.request_id.clone(),
+            think_tags: self.compat.think_tags,
+            finish_reason_required: self.compat.finish_reason,
+            request_chars: encode::request_chars(self.request),
+            context_window: self.request.model.context_window,
+        };
+        let late_break = if self.compat.finish_reason { LateBreak::Forgive } else { LateBreak::Fail };
+        self.before.push(ProviderEvent::Meta(response.meta));
+        let decoder = Box::new(ChatDecoder::new(options));
+        Reply::new(self.before, response.body, decoder, late_break, self.context.secrets).boxed()
+    }
+
+    /// The facts of a refusal's head, then the error.
+    fn refused(mut self, refusal: &Refusal, record: ErrorRecord) -> Inner {
+        self.observe(&refusal.meta);
+        self.before.push(ProviderEvent::Meta(refusal.meta.clone()));
+        let events = self.before.into_iter().map(Ok).chain([Err(record)]);
+        stream::iter(events.collect::<Vec<_>>()).boxed()
+    }
+
+    fn observe(&self, meta: &ResponseMeta) {
+        if let Some(observer) = &self.request.options.observers.on_response {
+            observer(meta);
+        }
+    }
+}
+
+fn missing_key(settings: &ChatSettings) -> ErrorRecord {
+    let mut record = ErrorRecord::new(ErrorKind::Auth, format!("{}: no API key", settings.provider));
+    record.provider = Some(settings.provider.clone());
+    if settings.key_hint.is_empty() {
+        return record;
+    }
+    let names = settings.key_hint.join(" or ");
+    record.message.push_str(&format!("; set {names}"));
+    record
+}

@@ -1,0 +1,3 @@
+//! OpenAI Chat Completions and the many servers that speak it.
+
+pub mod encode;

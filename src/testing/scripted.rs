@@ -1,0 +1,246 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{
+    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, ErrorKind, ErrorRecord, StopReason, TextBlock,
+    ThinkingBlock, ToolCall, Usage,
+};
+use crate::port::{AssistantEvent, LlmRequest, Provider};
+
+/// A provider that plays replies in order and records the requests it got. A request beyond the script is answered
+/// with a failed reply.
+#[derive(Debug)]
+pub struct ScriptedProvider {
+    replies: Mutex<VecDeque<Reply>>,
+    requests: Mutex<Vec<Arc<LlmRequest>>>,
+    seed: u64,
+}
+
+/// One scripted reply: what the stream does, step by step.
+#[derive(Clone, Debug, Default)]
+pub struct Reply {
+    acts: Option<Vec<Act>>,
+    content: Vec<AssistantBlock>,
+    stop: Option<StopReason>,
+    error: Option<ErrorRecord>,
+    error_message: Option<String>,
+    usage: Option<Usage>,
+    chunk: Option<(usize, usize)>,
+}
+
+/// One step of a raw stream.
+#[derive(Clone, Debug)]
+pub enum Act {
+    Emit(AssistantEvent),
+    /// Waits until the run is cancelled.
+    WaitForCancel,
+    /// Never goes on, whatever happens.
+    Hang,
+    Sleep(Duration),
+    Panic(String),
+}
+
+/// A call block.
+pub fn call(id: &str, name: &str, arguments: &Value) -> AssistantBlock {
+    AssistantBlock::ToolCall(ToolCall {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.as_object().cloned().unwrap_or_default(),
+        ..ToolCall::default()
+    })
+}
+
+impl Reply {
+    /// One text block, stop reason `stop`.
+    pub fn text(text: &str) -> Self {
+        Self::blocks(vec![AssistantBlock::text(text)])
+    }
+
+    /// These blocks; `toolUse` if there is a call, else `stop`.
+    pub fn blocks(content: Vec<AssistantBlock>) -> Self {
+        Self { content, ..Self::default() }
+    }
+
+    /// Fails without content, with a text but no record, as a careless adapter would.
+    pub fn fail(text: &str) -> Self {
+        Self { stop: Some(StopReason::Error), error_message: Some(text.to_owned()), ..Self::default() }
+    }
+
+    /// Fails with a record.
+    pub fn error(record: ErrorRecord) -> Self {
+        let error_message = Some(record.message.clone());
+        Self { stop: Some(StopReason::Error), error: Some(record), error_message, ..Self::default() }
+    }
+
+    /// Exactly these steps.
+    pub fn raw(acts: Vec<Act>) -> Self {
+        Self { acts: Some(acts), ..Self::default() }
+    }
+
+    #[must_use]
+    pub fn stop(mut self, stop: StopReason) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    #[must_use]
+    pub fn error_message(mut self, text: &str) -> Self {
+        self.error_message = Some(text.to_owned());
+        self
+    }
+
+    #[must_use]
+    pub fn usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(usage);
+        self
+    }
+
+    /// Cuts texts into deltas of `min` to `max` characters, chosen by the script's seed; otherwise a text is one
+    /// delta.
+    #[must_use]
+    pub fn chunks(mut self, min: usize, max: usize) -> Self {
+        self.chunk = Some((min.max(1), max.max(min).max(1)));
+        self
+    }
+
+    fn play(self, head: &AssistantHead, random: &mut Random) -> Vec<Act> {
+        if let Some(acts) = self.acts {
+            return acts;
+        }
+        let mut acts = vec![Act::Emit(AssistantEvent::Start(head.clone()))];
+        for (index, block) in self.content.iter().enumerate() {
+            let events = block_events(block, self.chunk, random);
+            acts.extend(events.into_iter().map(|event| Act::Emit(AssistantEvent::Block { index, event })));
+        }
+        let has_call = self.content.iter().any(|block| matches!(block, AssistantBlock::ToolCall(_)));
+        let natural = if has_call { StopReason::ToolUse } else { StopReason::Stop };
+        let mut message = AssistantMessage::pending(head);
+        message.content = self.content;
+        message.stop_reason = self.stop.unwrap_or(natural);
+        message.error = self.error;
+        message.error_message = self.error_message;
+        message.usage = self.usage.unwrap_or_default();
+        acts.push(Act::Emit(AssistantEvent::End(Box::new(message))));
+        acts
+    }
+}
+
+fn block_events(block: &AssistantBlock, chunk: Option<(usize, usize)>, random: &mut Random) -> Vec<BlockEvent> {
+    match block {
+        AssistantBlock::Text(TextBlock { text, text_signature, .. }) => {
+            let mut events = vec![BlockEvent::TextStart];
+            events.extend(cut(text, chunk, random).into_iter().map(BlockEvent::TextDelta));
+            events.push(BlockEvent::TextEnd { content: text.clone(), signature: text_signature.clone() });
+            events
+        }
+        AssistantBlock::Thinking(ThinkingBlock { thinking, thinking_signature, redacted, .. }) => {
+            let mut events = vec![BlockEvent::ThinkingStart];
+            events.extend(cut(thinking, chunk, random).into_iter().map(BlockEvent::ThinkingDelta));
+            events.push(BlockEvent::ThinkingEnd {
+                content: thinking.clone(),
+                signature: thinking_signature.clone(),
+                redacted: *redacted == Some(true),
+            });
+            events
+        }
+        AssistantBlock::ToolCall(call) => {
+            let raw = match &call.arguments_error {
+                Some(error) => error.raw.clone(),
+                None => Value::Object(call.arguments.clone()).to_string(),
+            };
+            let mut events = vec![BlockEvent::ToolCallStart { id: call.id.clone(), name: call.name.clone() }];
+            events.extend(cut(&raw, chunk, random).into_iter().map(BlockEvent::ToolCallDelta));
+            events.push(BlockEvent::ToolCallEnd(call.clone()));
+            events
+        }
+        AssistantBlock::Other(_) => Vec::new(),
+    }
+}
+
+/// Cuts on character boundaries.
+fn cut(text: &str, chunk: Option<(usize, usize)>, random: &mut Random) -> Vec<String> {
+    let Some((min, max)) = chunk else { return vec![text.to_owned()] };
+    let mut pieces = Vec::new();
+    let mut rest = text.chars().peekable();
+    while rest.peek().is_some() {
+        let size = min + random.below(max - min + 1);
+        pieces.push(rest.by_ref().take(size).collect());
+    }
+    pieces
+}
+
+/// A small seeded generator (xorshift); good enough to choose chunk sizes.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(bound.max(1)).unwrap_or(1)).unwrap_or(0)
+    }
+}
+
+impl ScriptedProvider {
+    pub fn new(replies: Vec<Reply>) -> Arc<Self> {
+        Self::seeded(replies, 0)
+    }
+
+    /// The seed chooses the sizes of chunks.
+    pub fn seeded(replies: Vec<Reply>, seed: u64) -> Arc<Self> {
+        Arc::new(Self { replies: Mutex::new(replies.into()), requests: Mutex::default(), seed })
+    }
+
+    /// Every request so far.
+    pub fn requests(&self) -> Vec<Arc<LlmRequest>> {
+        lock(&self.requests).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Provider for ScriptedProvider {
+    fn stream(&self, request: Arc<LlmRequest>, cancel: CancellationToken) -> BoxStream<'static, AssistantEvent> {
+        let head = AssistantHead {
+            api: request.model.api.clone(),
+            provider: request.model.provider.clone(),
+            model: request.model.id.clone(),
+            timestamp: 0,
+        };
+        let count = {
+            let mut requests = lock(&self.requests);
+            requests.push(request);
+            requests.len()
+        };
+        let reply = lock(&self.replies)
+            .pop_front()
+            .unwrap_or_else(|| Reply::error(ErrorRecord::new(ErrorKind::Config, "The script has no reply left.")));
+        let mut random = Random(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (count as u64) ^ 0x2545_F491_4F6C_DD1D);
+        let acts: VecDeque<Act> = reply.play(&head, &mut random).into();
+        stream::unfold((acts, cancel), |(mut acts, cancel)| async move {
+            loop {
+                match acts.pop_front()? {
+                    Act::Emit(event) => return Some((event, (acts, cancel))),
+                    Act::WaitForCancel => cancel.cancelled().await,
+                    Act::Hang => std::future::pending().await,
+                    Act::Sleep(duration) => sleep(duration).await,
+                    #[expect(clippy::panic, reason = "a script may ask for a crash")]
+                    Act::Panic(text) => panic!("{text}"),
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a script may wait on the runtime's pausable time")]
+async fn sleep(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}

@@ -1,1 +1,0 @@
-//! placeholder: coercion and validation of tool arguments

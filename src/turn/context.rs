@@ -1,0 +1,232 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::texts;
+use crate::model::{
+    AssistantBlock, AssistantMessage, Content, Diagnostic, Extra, Message, Model, StopReason, TextBlock, ThinkingBlock,
+    ToolResultMessage, UserContent, UserMessage,
+};
+
+/// The messages of a request, with notes on what healing had to leave out.
+#[derive(Clone, Debug, Default)]
+pub struct Projection {
+    pub messages: Vec<Arc<Message>>,
+    pub notes: Vec<Diagnostic>,
+}
+
+/// Keeps the roles a model knows; the default of `convert_to_llm`.
+pub fn default_convert(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+    messages.into_iter().filter(|message| !matches!(**message, Message::Custom(_))).collect()
+}
+
+/// Makes a transcript fit for a request to `model` (providers T-1 to T-5, T-8, T-9; loop §4.3). Failed and partial
+/// replies vanish with their results; every call is followed at once by exactly one result, in call order; images,
+/// signatures and thinking the model cannot take are replaced or left out; blank user text vanishes. The transcript
+/// itself is never changed, and a message that needs no change is shared, not copied.
+pub fn project(messages: &[Arc<Message>], model: &Model) -> Projection {
+    let mut projection = Projection::default();
+    let mut slots: Vec<Slot> = Vec::with_capacity(messages.len());
+    let mut open = OpenCalls::default();
+    for message in messages {
+        match &**message {
+            Message::User(user) => {
+                if let Some(kept) = project_user(message, user, model) {
+                    slots.push(Slot::Message(kept));
+                }
+            }
+            Message::Assistant(reply) => {
+                if let Some(kept) = project_reply(message, reply, model) {
+                    open.announce(slots.len(), &kept);
+                    slots.push(Slot::Reply { results: vec![None; call_count(&kept)], message: kept });
+                }
+            }
+            Message::ToolResult(result) => match open.answer(result) {
+                Some((reply, call)) => {
+                    let kept = project_result(message, result, model);
+                    if let Some(Slot::Reply { results, .. }) = slots.get_mut(reply)
+                        && let Some(slot) = results.get_mut(call)
+                    {
+                        *slot = Some(kept);
+                    }
+                }
+                None => projection.notes.push(Diagnostic {
+                    code: "tool_result_dropped".to_owned(),
+                    message: format!(
+                        "A result for call {:?} answers no open call and was not sent.",
+                        result.tool_call_id
+                    ),
+                }),
+            },
+            // System prompts come from the configuration; other roles are for programs.
+            Message::Custom(_) => {}
+        }
+    }
+    projection.messages = place(slots);
+    projection
+}
+
+enum Slot {
+    Message(Arc<Message>),
+    Reply { message: Arc<Message>, results: Vec<Option<Arc<Message>>> },
+}
+
+/// Calls that wait for a result, by id, oldest first. A result belongs to the nearest earlier reply with an
+/// unanswered call of its id; without an id, of its name.
+#[derive(Default)]
+struct OpenCalls {
+    by_key: HashMap<(String, Option<String>), Vec<(usize, usize)>>,
+}
+
+impl OpenCalls {
+    fn announce(&mut self, reply: usize, message: &Message) {
+        let Message::Assistant(message) = message else { return };
+        for (at, call) in message.calls().enumerate() {
+            self.by_key.entry(key(&call.id, &call.name)).or_default().push((reply, at));
+        }
+    }
+
+    fn answer(&mut self, result: &ToolResultMessage) -> Option<(usize, usize)> {
+        let waiting = self.by_key.get_mut(&key(&result.tool_call_id, &result.tool_name))?;
+        let (nearest, _) = *waiting.last()?;
+        let at = waiting.iter().position(|(reply, _)| *reply == nearest)?;
+        Some(waiting.remove(at))
+    }
+}
+
+fn key(id: &str, name: &str) -> (String, Option<String>) {
+    (id.to_owned(), id.is_empty().then(|| name.to_owned()))
+}
+
+fn call_count(message: &Message) -> usize {
+    message.as_assistant().map_or(0, |reply| reply.calls().count())
+}
+
+fn place(slots: Vec<Slot>) -> Vec<Arc<Message>> {
+    let mut messages = Vec::with_capacity(slots.len());
+    for slot in slots {
+        match slot {
+            Slot::Message(message) => messages.push(message),
+            Slot::Reply { message, results } => {
+                messages.push(Arc::clone(&message));
+                let Message::Assistant(reply) = &*message else { continue };
+                for (call, result) in reply.calls().zip(results) {
+                    messages.push(result.unwrap_or_else(|| {
+                        Arc::new(Message::ToolResult(ToolResultMessage {
+                            tool_call_id: call.id.clone(),
+                            tool_name: call.name.clone(),
+                            content: vec![Content::text(texts::NO_RESULT)],
+                            details: None,
+                            is_error: true,
+                            usage: None,
+                            duration_ms: None,
+                            timestamp: reply.timestamp,
+                            extra: Extra::new(),
+                        }))
+                    }));
+                }
+            }
+        }
+    }
+    messages
+}
+
+fn project_user(whole: &Arc<Message>, user: &UserMessage, model: &Model) -> Option<Arc<Message>> {
+    let blocks = match &user.content {
+        UserContent::Text(text) if text.trim().is_empty() => return None,
+        UserContent::Text(_) => return Some(Arc::clone(whole)),
+        UserContent::Blocks(blocks) => blocks,
+    };
+    let images = !model.takes_images() && has_image(blocks);
+    let blank = blocks.iter().any(|block| block.as_text().is_some_and(|text| text.trim().is_empty()));
+    if !images && !blank && !blocks.is_empty() {
+        return Some(Arc::clone(whole));
+    }
+    let mut content = if images { without_images(blocks) } else { blocks.clone() };
+    content.retain(|block| block.as_text().is_none_or(|text| !text.trim().is_empty()));
+    if content.is_empty() {
+        return None;
+    }
+    Some(Arc::new(Message::User(UserMessage { content: UserContent::Blocks(content), ..user.clone() })))
+}
+
+fn project_result(whole: &Arc<Message>, result: &ToolResultMessage, model: &Model) -> Arc<Message> {
+    if model.takes_images() || !has_image(&result.content) {
+        return Arc::clone(whole);
+    }
+    let content = without_images(&result.content);
+    Arc::new(Message::ToolResult(ToolResultMessage { content, ..result.clone() }))
+}
+
+fn has_image(blocks: &[Content]) -> bool {
+    blocks.iter().any(|block| matches!(block, Content::Image(_)))
+}
+
+/// One line for each run of adjacent images.
+fn without_images(blocks: &[Content]) -> Vec<Content> {
+    let mut kept: Vec<Content> = Vec::with_capacity(blocks.len());
+    let mut in_run = false;
+    for block in blocks {
+        let image = matches!(block, Content::Image(_));
+        match (image, in_run) {
+            (true, true) => {}
+            (true, false) => kept.push(Content::text(texts::IMAGE_LEFT_OUT)),
+            (false, _) => kept.push(block.clone()),
+        }
+        in_run = image;
+    }
+    kept
+}
+
+fn project_reply(whole: &Arc<Message>, reply: &AssistantMessage, model: &Model) -> Option<Arc<Message>> {
+    match reply.stop_reason {
+        StopReason::Error | StopReason::Aborted | StopReason::Deferred | StopReason::Pending => return None,
+        StopReason::Stop | StopReason::Length | StopReason::ToolUse => {}
+    }
+    let same = reply.provider == model.provider && reply.api == model.api && reply.model == model.id;
+    if reply.content.iter().all(|block| stays(block, same)) {
+        return (!reply.content.is_empty()).then(|| Arc::clone(whole));
+    }
+    let content: Vec<AssistantBlock> = reply.content.iter().filter_map(|block| project_block(block, same)).collect();
+    if content.is_empty() {
+        return None;
+    }
+    Some(Arc::new(Message::Assistant(AssistantMessage { content, ..reply.clone() })))
+}
+
+/// Whether a block can be sent as it is.
+fn stays(block: &AssistantBlock, same: bool) -> bool {
+    match block {
+        AssistantBlock::Text(text) => match &text.text_signature {
+            Some(_) => same,
+            None => !text.text.trim().is_empty(),
+        },
+        AssistantBlock::Thinking(thinking) => same && !is_hollow(thinking),
+        AssistantBlock::ToolCall(call) => same || (call.thought_signature.is_none() && call.namespace.is_none()),
+        AssistantBlock::Other(_) => false,
+    }
+}
+
+fn is_hollow(thinking: &ThinkingBlock) -> bool {
+    thinking.thinking.trim().is_empty() && thinking.thinking_signature.as_deref().is_none_or(str::is_empty)
+}
+
+fn project_block(block: &AssistantBlock, same: bool) -> Option<AssistantBlock> {
+    if stays(block, same) {
+        return Some(block.clone());
+    }
+    match block {
+        AssistantBlock::Text(text) => (!text.text.trim().is_empty())
+            .then(|| AssistantBlock::Text(TextBlock { text_signature: None, ..text.clone() })),
+        AssistantBlock::Thinking(thinking) => {
+            let text = thinking.redacted != Some(true) && !thinking.thinking.trim().is_empty() && !same;
+            text.then(|| AssistantBlock::text(thinking.thinking.clone()))
+        }
+        AssistantBlock::ToolCall(call) => {
+            let mut call = call.clone();
+            call.thought_signature = None;
+            call.namespace = None;
+            Some(AssistantBlock::ToolCall(call))
+        }
+        AssistantBlock::Other(_) => None,
+    }
+}

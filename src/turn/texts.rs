@@ -1,0 +1,41 @@
+//! Fixed texts the model or the user reads, in both loops.
+
+/// `errorMessage` of a cancelled reply.
+pub const CANCELLED: &str = "Run cancelled";
+/// A `stop` reply that holds nothing.
+pub const EMPTY: &str = "The provider sent neither text nor a tool call.";
+/// A `toolUse` reply without a call.
+pub const TOOLUSE_EMPTY: &str = "The provider stopped for tool use but sent no tool call.";
+/// Stands in for a result that was never recorded.
+pub const NO_RESULT: &str = "No result was recorded for this tool call.";
+/// A call the run's end overtook.
+pub const TOOL_CANCELLED: &str = "Cancelled before it ran.";
+/// A running call that was cancelled and gave no result of its own.
+pub const TOOL_ABORTED: &str = "Aborted.";
+/// A refusal without a reason.
+pub const TOOL_BLOCKED: &str = "This call was blocked.";
+/// A failure without a text.
+pub const TOOL_SILENT: &str = "The tool failed without a message.";
+/// Where an image was, for a model that takes none.
+pub const IMAGE_LEFT_OUT: &str = "[image left out: this model takes no images]";
+/// A stream that ended without its last event.
+pub const STREAM_BROKE_OFF: &str = "The stream broke off: no final event.";
+/// An error without a text.
+pub const UNKNOWN_PROVIDER_ERROR: &str = "Unknown provider error";
+
+/// At most this many names are listed to a model that asked for a tool that does not exist.
+const NAMES_MAX: usize = 20;
+
+/// A call of a tool that does not exist; `available` is sorted.
+pub fn unknown_tool(name: &str, available: &[String]) -> String {
+    let shown: Vec<&str> = available.iter().take(NAMES_MAX).map(String::as_str).collect();
+    format!("Unknown tool \"{name}\". Available: {}.", shown.join(", "))
+}
+
+/// A call of a reply that stopped at the output limit.
+pub fn truncated(name: &str) -> String {
+    format!(
+        "Not run: the reply stopped at the output limit, so the arguments of \"{name}\" may be incomplete. \
+         Repeat the call with full arguments."
+    )
+}

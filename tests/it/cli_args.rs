@@ -1,0 +1,313 @@
+//! The command line: which words are commands, options, values or prompt (cli §2, IN-03, IN-04, IN-09).
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use pirn::cli::{ColorChoice, Invocation, JsonLevel, ModelsArgs, RunArgs, UsageError, parse, wants_json};
+use pirn::model::{ErrorKind, ErrorRecord, Thinking};
+
+fn argv(args: &[&str]) -> Vec<OsString> {
+    std::iter::once("pirn").chain(args.iter().copied()).map(OsString::from).collect()
+}
+
+fn run(args: &[&str]) -> RunArgs {
+    match parse(argv(args)) {
+        Ok(Invocation::Run(run)) => *run,
+        other => panic!("{args:?} is no run: {other:?}"),
+    }
+}
+
+fn failure(args: &[&str]) -> UsageError {
+    match parse(argv(args)) {
+        Err(error) => error,
+        Ok(other) => panic!("{args:?} was accepted: {other:?}"),
+    }
+}
+
+fn words(args: &[&str]) -> Vec<String> {
+    run(args).words.into_iter().map(|word| word.text).collect()
+}
+
+#[test]
+fn commands_never_swallow_prompts_cli_2_1() {
+    for command in ["steer", "sessions", "tools", "config", "doctor", "completions"] {
+        let error = failure(&[command, "list"]);
+        assert!(error.message.contains("not available in this version"), "{error:?}");
+        assert!(error.hint.unwrap_or_default().contains("pirn -- "), "{command}");
+    }
+    assert_eq!(parse(argv(&["models"])), Ok(Invocation::Models(ModelsArgs::default())));
+    for reserved in ["steer", "sessions", "models", "tools", "config", "doctor", "completions", "help"] {
+        let quoted = format!("{reserved} of the atom");
+        assert_eq!(words(&[&quoted]), [quoted.as_str()], "one argument with spaces");
+        assert_eq!(words(&["-p", reserved]), [reserved], "after -p");
+        assert_eq!(words(&["--", reserved]), [reserved], "after --");
+        assert_eq!(words(&["-m", "x", reserved]), [reserved], "after -m x");
+        assert_eq!(words(&["explain", reserved]), ["explain", reserved], "second word");
+    }
+}
+
+#[test]
+fn a_first_word_close_to_a_command_is_refused_with_both_ways_out_in09() {
+    for args in [&["sesion", "list"][..], &["model"], &["Models"], &["hlep"], &["tool", "-q"]] {
+        let error = failure(args);
+        assert!(error.message.contains("looks like the command"), "{error:?}");
+        let hint = error.hint.unwrap_or_default();
+        assert!(hint.contains("for a prompt: pirn -- ") && hint.contains("for the command: pirn "), "{hint}");
+    }
+    for args in [&["--", "sesion", "list"][..], &["sesion list"], &["-p", "sesion"], &["hello"], &["tell", "me"]] {
+        assert!(!words(args).is_empty());
+    }
+}
+
+#[test]
+fn text_is_never_taken_for_an_option_in03() {
+    assert_eq!(words(&["--", "- summarise these points"]), ["- summarise these points"]);
+    assert_eq!(words(&["--", "--help me please"]), ["--help me please"]);
+    assert_eq!(words(&["--", "-h", "--", "-V"]), ["-h", "--", "-V"]);
+    assert_eq!(words(&["- two words"]), ["- two words"], "no option begins with a blank");
+    assert_eq!(words(&["-\n- a\n- b", "-q"]), ["-\n- a\n- b"]);
+    assert_eq!(words(&["-"]), ["-"]);
+    for text in ["--help me please", "---\nname: x\n---\nDo it", "-5 + 3 = ?", "-2", "--nonsense"] {
+        let error = failure(&["-p", text]);
+        assert!(error.message.starts_with("unknown option"), "{error:?}");
+        assert!(!error.message.contains('\n'), "{error:?}");
+        assert!(error.hint.unwrap_or_default().contains("goes after --"), "{text}");
+    }
+}
+
+#[test]
+fn words_remember_whether_they_stood_after_the_dashes() {
+    let literal: Vec<bool> = run(&["@a", "--", "@b", "-"]).words.iter().map(|word| word.literal).collect();
+    assert_eq!(literal, [false, true, true]);
+}
+
+#[test]
+fn options_that_take_text_take_it_verbatim_in04() {
+    let text = "---\nname: x\n---\nDo it";
+    assert_eq!(run(&["--system", text, "hi"]).system.as_deref(), Some(text));
+    assert_eq!(run(&["--system=---x"]).system.as_deref(), Some("---x"));
+    assert_eq!(run(&["--system", "--json", "hi"]).json, None);
+    assert_eq!(run(&["--system", "--", "hi"]).system.as_deref(), Some("--"));
+    assert_eq!(run(&["--append-system", "-a", "--append-system", "-h"]).append_system, ["-a", "-h"]);
+    assert_eq!(run(&["--tools", "-write,+bash", "x"]).tools.as_deref(), Some("-write,+bash"));
+    assert_eq!(run(&["-t-write", "x"]).tools.as_deref(), Some("-write"));
+    assert_eq!(run(&["-m", "-x"]).model.as_deref(), Some("-x"));
+    assert_eq!(run(&["--set", "-k=-v"]).set, ["-k=-v"]);
+    assert_eq!(run(&["-f", "-odd-name"]).prompt_file, Some(PathBuf::from("-odd-name")));
+    assert_eq!(words(&["-p", "--", text]), [text], "-p takes no value");
+}
+
+#[test]
+fn every_option_is_understood_in_every_form() {
+    let args = run(&[
+        "-pqf",
+        "p.md",
+        "-aone",
+        "--attach=two",
+        "--no-stdin",
+        "-m=fast:high",
+        "--thinking",
+        "xhigh",
+        "--json=messages",
+        "--color=never",
+        "--max-turns",
+        "7",
+        "--timeout=5m",
+        "--config",
+        "c.toml",
+        "--set",
+        "a=1",
+        "--set=b=2",
+        "--bare",
+        "-C",
+        "/tmp",
+        "do",
+        "it",
+    ]);
+    assert!(args.print && args.quiet && args.no_stdin && args.bare && !args.stream);
+    assert_eq!(args.prompt_file, Some(PathBuf::from("p.md")));
+    assert_eq!(args.attach, [PathBuf::from("one"), PathBuf::from("two")]);
+    assert_eq!((args.model.as_deref(), args.thinking), (Some("fast:high"), Some(Thinking::Xhigh)));
+    assert_eq!((args.json, args.color), (Some(JsonLevel::Messages), Some(ColorChoice::Never)));
+    assert_eq!((args.max_turns, args.timeout.as_deref()), (Some(7), Some("5m")));
+    assert_eq!((args.config, args.cd), (Some(PathBuf::from("c.toml")), Some(PathBuf::from("/tmp"))));
+    assert_eq!(args.set, ["a=1", "b=2"]);
+    assert_eq!(args.words.len(), 2);
+    assert_eq!(run(&["-vv", "x"]).verbose, 2);
+    assert_eq!(run(&["-v", "x", "-v"]).verbose, 2);
+    assert_eq!(run(&["x", "-m", "a", "-m", "b"]).model.as_deref(), Some("b"), "the last one wins");
+}
+
+#[test]
+fn json_takes_its_level_only_with_an_equals_sign() {
+    let levels = [
+        (&["--json", "a prompt"][..], JsonLevel::Events),
+        (&["--json=result", "x"], JsonLevel::Result),
+        (&["x", "--json"], JsonLevel::Events),
+        (&["--json", "--", "result"], JsonLevel::Events),
+        (&["--json", "explain", "result"], JsonLevel::Events),
+    ];
+    for (args, level) in levels {
+        assert_eq!(run(args).json, Some(level), "{args:?}");
+    }
+    for level in ["events", "messages", "result"] {
+        let hint = failure(&["--json", level]).hint.unwrap_or_default();
+        assert!(hint.contains(&format!("--json={level}")) && hint.contains(&format!("-- {level}")), "{hint}");
+    }
+}
+
+#[test]
+fn mistakes_are_named_in_our_own_words() {
+    let mistakes = [
+        (&["--modle", "x"][..], "unknown option --modle", "did you mean --model?"),
+        (&["--thinking", "hgih"], "--thinking cannot be `hgih`; it is one of off, ", "did you mean high?"),
+        (&["--thinking="], "--thinking needs a value", ""),
+        (&["--json=all"], "--json cannot be `all`; it is one of events, messages, result", ""),
+        (&["--max-turns", "many"], "--max-turns cannot be `many`: ", ""),
+        (&["--max-turns", "-1"], "--max-turns cannot be `-1`: ", ""),
+        (&["x", "--model"], "--model needs a value", ""),
+        (&["--quiet=yes"], "--quiet takes no value, but `yes` was given", ""),
+        (&["-q", "-v", "x"], "--quiet cannot be used with --verbose", ""),
+        (&["--json", "--stream", "x"], "--json cannot be used with --stream", ""),
+        (&["models", "gpt", "claude"], "`pirn models` takes one pattern", "pirn -- models"),
+        (&["models", "--bogus"], "unknown option --bogus", ""),
+        (&["help", "nonsense"], "no command `nonsense`", "pirn help"),
+        (&["help", "model"], "no command `model`", "pirn help models"),
+        (&["help", "steer"], "`steer` is not available in this version", ""),
+    ];
+    for (args, message, hint) in mistakes {
+        let error = failure(args);
+        assert!(error.message.starts_with(message), "{args:?}: {error:?}");
+        assert!(error.hint.as_deref().unwrap_or_default().contains(hint), "{args:?}: {error:?}");
+    }
+}
+
+#[test]
+fn options_of_later_versions_say_so() {
+    for option in
+        ["--then", "-c", "--continue", "--schema", "-o", "-x", "--dry-run", "--max-cost=1", "-P", "--events=f"]
+    {
+        let error = failure(&["x", option]);
+        let name = option.split('=').next().unwrap();
+        assert_eq!(error.hint, Some(format!("{name} is not available in this version")), "{option}");
+    }
+}
+
+#[test]
+fn help_and_version_win_over_everything_else_but_values() {
+    let text = |args: &[&str]| match parse(argv(args)) {
+        Ok(Invocation::Print(text)) => text,
+        other => panic!("{args:?}: {other:?}"),
+    };
+    assert_eq!(text(&["-V"]), "pirn 0.1.0\n");
+    assert_eq!(text(&["x", "--version"]), "pirn 0.1.0\n");
+    let (short, long) = (text(&["-h"]), text(&["--help"]));
+    assert!(long.len() > short.len());
+    assert_eq!(text(&["--bogus", "-qh"]), short);
+    assert_eq!(text(&["help"]), long);
+    for needle in ["pirn [OPTIONS] [PROMPT|@FILE]...", "models", "--no-stdin", "-f FILE", "--json[=<LEVEL>]", "-V"] {
+        assert!(short.contains(needle), "{needle} is missing in\n{short}");
+    }
+    assert!(short.starts_with("One-shot agent") && long.starts_with("Runs an agent once"));
+    assert!(!short.contains('\u{1b}'));
+    let models = text(&["help", "models"]);
+    assert!(models.contains("PATTERN") && models.contains("--json") && models.contains("pirn models"), "{models}");
+    assert!(text(&["models", "-h"]).contains("pirn models"));
+}
+
+#[test]
+fn models_takes_a_pattern_and_json() {
+    let expected = ModelsArgs { pattern: Some("gpt".to_owned()), json: true };
+    for args in [&["models", "gpt", "--json"][..], &["models", "--json", "gpt"], &["models", "--json", "--", "gpt"]] {
+        assert_eq!(parse(argv(args)), Ok(Invocation::Models(expected.clone())), "{args:?}");
+    }
+}
+
+#[test]
+fn an_argument_that_is_no_text_is_an_error_and_a_path_need_not_be_text() {
+    let bad = || OsString::from_vec(b"\xff\xfe".to_vec());
+    for args in [vec![bad()], vec!["--system".into(), bad()], vec!["--".into(), bad()], vec!["models".into(), bad()]] {
+        let argv: Vec<OsString> = std::iter::once("pirn".into()).chain(args).collect();
+        assert!(parse(argv.clone()).unwrap_err().message.contains("UTF-8"));
+        assert_eq!(wants_json(argv), None);
+    }
+    let argv: Vec<OsString> = vec!["pirn".into(), "-f".into(), bad()];
+    assert!(matches!(parse(argv), Ok(Invocation::Run(run)) if run.prompt_file == Some(PathBuf::from(bad()))));
+    assert!(parse(Vec::<OsString>::new()).is_ok(), "not even a program name");
+}
+
+#[test]
+fn json_is_noticed_before_parsing_succeeds() {
+    let table = [
+        (&["--json", "--bogus"][..], Some(JsonLevel::Events)),
+        (&["--bogus", "--json=result"], Some(JsonLevel::Result)),
+        (&["--json=nonsense", "x"], Some(JsonLevel::Events)),
+        (&["sesion", "list", "--json"], Some(JsonLevel::Events)),
+        (&["--json", "-m"], Some(JsonLevel::Events)),
+        (&["--system", "--json", "x"], None),
+        (&["--", "--json"], None),
+        (&["models", "--json"], None),
+        (&["x"], None),
+        (&[], None),
+    ];
+    for (args, level) in table {
+        assert_eq!(wants_json(argv(args)), level, "{args:?}");
+    }
+}
+
+#[test]
+fn flags_become_settings_with_their_origin() {
+    let args = run(&[
+        "-m",
+        "a/b:high, c/d",
+        "--thinking",
+        "low",
+        "--system",
+        "S",
+        "--append-system",
+        "A",
+        "-t",
+        "ro,-ls",
+        "--json",
+        "-vvv",
+        "--color",
+        "always",
+        "--max-turns",
+        "0",
+        "--timeout",
+        "90s",
+        "x",
+    ]);
+    let settings: Vec<String> =
+        args.overrides().iter().map(|item| format!("{} {}={}", item.origin, item.key, item.value)).collect();
+    assert_eq!(
+        settings,
+        [
+            r#"--model model=["a/b:high", "c/d"]"#,
+            r#"--thinking thinking="low""#,
+            r#"--system system="S""#,
+            r#"--append-system append_system=["A"]"#,
+            r#"--tools tools.enabled=["ro", "-ls"]"#,
+            r#"--json output.json="events""#,
+            "--verbose output.verbosity=2",
+            r#"--color output.color="always""#,
+            "--max-turns limits.max_turns=0",
+            r#"--timeout limits.timeout="90s""#,
+        ]
+    );
+    let quiet: Vec<(&str, toml::Value)> =
+        run(&["-q", "--stream", "-m", "one", "x"]).overrides().into_iter().map(|item| (item.key, item.value)).collect();
+    assert_eq!(
+        quiet,
+        [("model", "one".into()), ("output.stream", "always".into()), ("output.verbosity", toml::Value::Integer(-1))]
+    );
+    assert!(run(&["x"]).overrides().is_empty());
+}
+
+#[test]
+fn a_usage_error_is_an_error_record_of_kind_usage() {
+    let record = ErrorRecord::from(failure(&["--modle"]));
+    assert_eq!((record.kind, record.retryable), (ErrorKind::Usage, false));
+    assert!(record.hint.is_some());
+}

@@ -1,0 +1,5 @@
+//! What integration tests share.
+
+pub(crate) mod chat;
+pub(crate) mod server;
+pub(crate) mod tls;
