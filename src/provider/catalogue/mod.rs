@@ -64,8 +64,6 @@ pub struct Connection {
     pub cache: Cache,
     /// The dialect, the same as the model's.
     pub compat: Map<String, Value>,
-    /// Things worth a warning.
-    pub warnings: Vec<String>,
 }
 
 impl Catalogue {
@@ -202,12 +200,6 @@ impl Catalogue {
         let provider = model.provider.as_str();
         let settings = self.provider_settings(provider).cloned().unwrap_or_default();
         let key = if provider == DEMO { None } else { self.key(provider, &model.base_url)? };
-        let mut warnings = Vec::new();
-        let host = host(&model.base_url).unwrap_or_default();
-        let plain = model.base_url.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http://"));
-        if key.is_some() && plain && !is_loopback(host_name(&host)) {
-            warnings.push(format!("the key of {provider} is sent unencrypted to {host}"));
-        }
         Ok(Connection {
             provider: provider.to_owned(),
             api: model.api.clone(),
@@ -219,7 +211,6 @@ impl Catalogue {
             ca_file: settings.ca_file,
             cache: settings.cache,
             compat: model.compat.clone(),
-            warnings,
         })
     }
 
