@@ -42,8 +42,8 @@ pub struct Override {
     /// Dotted.
     pub key: &'static str,
     pub value: toml::Value,
-    /// The flag as errors and `origin` name it, such as `--max-turns`.
-    pub flag: &'static str,
+    /// The flag, for errors and origins, such as `--max-turns`.
+    pub origin: &'static str,
 }
 
 /// Reads all layers, lowest first: built in, `--config` file, environment, flags. Reports every error of every layer
@@ -60,7 +60,7 @@ pub fn load(sources: &Sources<'_>) -> Result<Settings, ConfigErrors> {
         loader.set(set, &sources.cwd);
     }
     for flag in &sources.flags {
-        let at = Origin::Flag(flag.flag.to_owned());
+        let at = Origin::Flag(flag.origin.to_owned());
         let data = from_value(&flag.value, &at);
         loader.layer(at_path(flag.key, data, &at), &sources.cwd, false);
     }
@@ -316,11 +316,8 @@ fn join(path: &str, name: &str) -> String {
 /// A key of the same table that looks like this one, else one of this very name in another table.
 fn suggest<T>(shown: &str, path: &str, name: &str, keys: &[Key<T>]) -> Option<String> {
     let parent = path.strip_suffix(name)?;
-    let mut siblings: Vec<&str> = keys
-        .iter()
-        .filter_map(|key| key.name.strip_prefix(parent))
-        .filter_map(|rest| rest.split('.').next())
-        .collect();
+    let mut siblings: Vec<&str> =
+        keys.iter().filter_map(|key| key.name.strip_prefix(parent)).filter_map(|rest| rest.split('.').next()).collect();
     if shown == name {
         siblings.extend(["providers", "models"]);
         siblings.extend(NAMED_LATER);

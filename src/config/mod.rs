@@ -23,6 +23,7 @@ pub use env::{ColorEnv, Env, Proxies};
 pub use error::{ConfigError, ConfigErrors, Origin, Place};
 pub use expand::{ExpandError, expand};
 pub use load::{Override, Sources, load};
+pub use read::key_path;
 pub use schema::{KeyInfo, keys};
 pub use settings::{
     ApiKey, Confine, InputSettings, JsonLevel, LimitSettings, ModelSettings, OutputSettings, PriceSettings,

@@ -64,8 +64,8 @@ impl Node {
 
     /// The value as JSON; `Err` holds the part that JSON cannot say.
     pub(super) fn into_json(self) -> Result<Value, Self> {
-        let at = self.at;
-        match self.data {
+        let Self { data, at } = self.settle(false);
+        match data {
             Data::Text(text) | Data::Loose(text) => Ok(Value::String(text)),
             Data::Int(number) => Ok(Value::from(number)),
             Data::Float(number) => {

@@ -33,6 +33,11 @@ pub(super) fn quoted(part: &str) -> String {
     if bare { part.to_owned() } else { format!("{part:?}") }
 }
 
+/// A key as errors and origins write it, from its parts.
+pub fn key_path(parts: &[&str]) -> String {
+    parts.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(".")
+}
+
 pub(super) fn texts(list: Vec<(String, Origin)>) -> Vec<String> {
     list.into_iter().map(|(text, _)| text).collect()
 }
@@ -66,7 +71,12 @@ impl KeyName<'_> {
         }
     }
 
-    pub(super) fn whole<N: TryFrom<i64> + PartialOrd + std::fmt::Display>(self, node: Node, min: N, max: N) -> Read<N> {
+    pub(super) fn whole<N: TryFrom<i64> + Copy + PartialOrd + std::fmt::Display>(
+        self,
+        node: Node,
+        min: N,
+        max: N,
+    ) -> Read<N> {
         let node = node.settle(false);
         let Data::Int(number) = node.data else { return Err(self.expected("a whole number", &node)) };
         let range = format!("must be a whole number from {min} to {max}");
@@ -157,9 +167,8 @@ impl KeyName<'_> {
         let path = text.strip_prefix('@').filter(|path| !path.is_empty() && !path.contains('\n'));
         let Some(path) = path else { return Ok(text) };
         let path = dir.join(path);
-        let bytes = read_bounded(&path).map_err(|problem| {
-            self.wrong(at, format_args!("cannot be read from {}: {problem}", path.display()))
-        })?;
+        let bytes = read_bounded(&path)
+            .map_err(|problem| self.wrong(at, format_args!("cannot be read from {}: {problem}", path.display())))?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let offset = error.utf8_error().valid_up_to();
             self.wrong(at, format_args!("cannot be read from {}: not UTF-8 at byte {offset}", path.display()))
@@ -245,7 +254,7 @@ impl KeyName<'_> {
         let node = node.settle(false);
         let Data::Table(entries) = node.data else { return Err(self.expected("a table", &node)) };
         let value = |(name, node): (Name, Node)| {
-            let value = node.settle(false).into_json();
+            let value = node.into_json();
             let value = value.map_err(|part| self.wrong(&part.at, format_args!("cannot hold {}", part.kind())))?;
             Ok((name.text, value))
         };

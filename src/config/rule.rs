@@ -99,7 +99,8 @@ impl<T> Rule<T> {
             }
             Self::Words(words, set) => {
                 let list = key.list(node.settle(false))?;
-                let known: Result<Vec<&str>, ConfigError> = list.iter().map(|(word, at)| key.word(words, word, at)).collect();
+                let known: Result<Vec<&str>, ConfigError> =
+                    list.iter().map(|(word, at)| key.word(words, word, at)).collect();
                 set(target, &known?);
             }
             Self::Bool(set) => set(target, key.bool(node)?),

@@ -15,6 +15,21 @@ const EXECUTIONS: &[&str] = &["parallel", "sequential"];
 const CACHES: &[&str] = &["none", "short", "long"];
 const INPUTS: &[&str] = &["text", "image"];
 
+/// Request fields a server may refuse (providers OC-18).
+const OPTIONAL_FIELDS: &[&str] = &[
+    "stream_options",
+    "max_completion_tokens",
+    "max_tokens",
+    "reasoning_effort",
+    "store",
+    "developer",
+    "strict",
+    "parallel_tool_calls",
+    "temperature",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+];
+
 /// Tables whose entries have names of the user's choice, where no entry can be set yet.
 pub(super) const NAMED_LATER: [&str; 3] = ["hooks", "mcp", "profiles"];
 /// The table whose unknown tables are command tools, which cannot be set yet.
@@ -40,10 +55,8 @@ pub fn keys() -> Vec<KeyInfo> {
 }
 
 fn infos<T>(prefix: &str, keys: &[Key<T>]) -> Vec<KeyInfo> {
-    let info = |key: &Key<T>| KeyInfo {
-        key: format!("{prefix}{}", key.name),
-        available: !matches!(key.rule, Rule::Later),
-    };
+    let info =
+        |key: &Key<T>| KeyInfo { key: format!("{prefix}{}", key.name), available: !matches!(key.rule, Rule::Later) };
     keys.iter().map(info).collect()
 }
 
@@ -157,9 +170,12 @@ pub(super) static PROVIDER: &[Key<ProviderSettings>] = &[
     key("proxy", Rule::Text(|p, url| p.proxy = Some(url).filter(|url| !url.is_empty()).map(Secret::new))),
     key("ca_file", Rule::Path(|p, path| p.ca_file = path)),
     key("cache", Rule::Word(CACHES, |p, word| put(&mut p.cache, cache(word)))),
-    key("compat.max_tokens_field", Rule::Word(&["max_tokens", "max_completion_tokens"], |p, word| {
-        p.compat.insert("max_tokens_field".to_owned(), word.into());
-    })),
+    key(
+        "compat.max_tokens_field",
+        Rule::Word(&["max_tokens", "max_completion_tokens"], |p, word| {
+            p.compat.insert("max_tokens_field".to_owned(), word.into());
+        }),
+    ),
     key(
         "compat.reasoning",
         Rule::Word(
@@ -174,20 +190,29 @@ pub(super) static PROVIDER: &[Key<ProviderSettings>] = &[
     key("compat.stream_options", Rule::Bool(|p, on| switch(&mut p.compat, "stream_options", on))),
     key("compat.strict_tools", Rule::Bool(|p, on| switch(&mut p.compat, "strict_tools", on))),
     key("compat.parallel_tool_calls", Rule::Bool(|p, on| switch(&mut p.compat, "parallel_tool_calls", on))),
-    key("compat.tool_call_id", Rule::Word(&["free", "alnum9", "short40"], |p, word| {
-        p.compat.insert("tool_call_id".to_owned(), word.into());
-    })),
+    key(
+        "compat.tool_call_id",
+        Rule::Word(&["free", "alnum9", "short40"], |p, word| {
+            p.compat.insert("tool_call_id".to_owned(), word.into());
+        }),
+    ),
     key("compat.tool_result_name", Rule::Bool(|p, on| switch(&mut p.compat, "tool_result_name", on))),
     key("compat.assistant_after_tool", Rule::Bool(|p, on| switch(&mut p.compat, "assistant_after_tool", on))),
-    key("compat.reasoning_replay", Rule::Word(&["none", "reasoning_content", "reasoning"], |p, word| {
-        p.compat.insert("reasoning_replay".to_owned(), word.into());
-    })),
+    key(
+        "compat.reasoning_replay",
+        Rule::Word(&["none", "reasoning_content", "reasoning"], |p, word| {
+            p.compat.insert("reasoning_replay".to_owned(), word.into());
+        }),
+    ),
     key("compat.think_tags", Rule::Bool(|p, on| switch(&mut p.compat, "think_tags", on))),
     key("compat.finish_reason", Rule::Bool(|p, on| switch(&mut p.compat, "finish_reason", on))),
     key("compat.cache_control", Rule::Bool(|p, on| switch(&mut p.compat, "cache_control", on))),
-    key("compat.optional_fields", Rule::List(|p, fields| {
-        p.compat.insert("optional_fields".to_owned(), fields.into());
-    })),
+    key(
+        "compat.optional_fields",
+        Rule::Words(OPTIONAL_FIELDS, |p, fields| {
+            p.compat.insert("optional_fields".to_owned(), fields.to_vec().into());
+        }),
+    ),
 ];
 
 /// Keys of `[models.NAME]`.

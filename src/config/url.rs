@@ -14,7 +14,9 @@ pub fn host(url: &str) -> Option<String> {
 /// The host without its port.
 pub fn host_name(host: &str) -> &str {
     match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && (!name.contains(':') || name.ends_with(']')) => {
+        Some((name, port))
+            if port.bytes().all(|b| b.is_ascii_digit()) && (!name.contains(':') || name.ends_with(']')) =>
+        {
             name
         }
         _ => host,

@@ -7,6 +7,7 @@
 //! Must not know: loops, tools, sessions, printing.
 
 pub mod arguments;
+pub mod catalogue;
 pub mod chat;
 pub mod compat;
 pub mod demo;

@@ -26,7 +26,8 @@ const RUNS: usize = 15;
 const RUNS_LONG: usize = 5;
 
 fn main() {
-    let bin = std::env::var_os("PIRN_TEST_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_pirn")), PathBuf::from);
+    let bin =
+        std::env::var_os("PIRN_TEST_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_pirn")), PathBuf::from);
     let server = Server::start();
     println!("binary: {} ({} bytes)", bin.display(), std::fs::metadata(&bin).unwrap().len());
     println!("medians; CPU = user + system; memory = peak resident size\n");

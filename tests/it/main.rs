@@ -10,10 +10,12 @@
 )]
 
 mod arguments;
+mod catalogue;
 mod chat_decode;
 mod chat_encode;
 mod chat_golden;
 mod cli_args;
+mod config;
 mod http;
 mod jsonl;
 mod prompt;

@@ -1,0 +1,280 @@
+use super::{Catalogue, DEMO, OPENAI_COMPLETIONS, clamp, demo_model, record};
+use crate::config::nearest;
+use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
+
+/// How many models an error names.
+const NAMED_MAX: usize = 6;
+/// What may stand before the end of an id that a bare word names.
+const BOUNDARIES: [char; 6] = ['/', '-', '.', '_', ':', '~'];
+/// Model names that later versions give a meaning.
+const LATER: [&str; 2] = ["script:", "replay:"];
+
+/// The model of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// With the facts of the alias, if one was named.
+    pub model: Model,
+    /// Already clamped to what the model can do; `None` = nobody asked, the model's default holds.
+    pub thinking: Option<Thinking>,
+    /// The `[models.NAME]` that was named.
+    pub alias: Option<String>,
+    /// Things worth a warning.
+    pub warnings: Vec<String>,
+}
+
+/// What a spec names, before facts are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Picked {
+    provider: String,
+    id: String,
+    alias: Option<String>,
+    level: Option<Thinking>,
+}
+
+impl Picked {
+    fn new(provider: &str, id: &str) -> Self {
+        Self { provider: provider.to_owned(), id: id.to_owned(), alias: None, level: None }
+    }
+}
+
+impl Catalogue {
+    /// Finds the model a spec names: `provider/id`, an alias, a unique end of an id (makers before aggregators),
+    /// each with `:level` behind it if wanted; `demo`; or nothing, for the best provider with a key. Errors: kind
+    /// `usage` for a spec that names no model or more than one and for a wire that does not exist yet, kind `auth`
+    /// where no provider has a key.
+    pub fn choose(&self, spec: &str) -> Result<Choice, ErrorRecord> {
+        let mut specs = spec.split(',').map(str::trim).filter(|spec| !spec.is_empty());
+        let picked = match (specs.next(), specs.next()) {
+            (None, _) => self.best()?,
+            (Some(spec), None) => self.pick(spec)?,
+            (Some(_), Some(_)) => {
+                return Err(usage("fallback models are not available in this version; name one model"));
+            }
+        };
+        self.describe(picked)
+    }
+
+    fn describe(&self, picked: Picked) -> Result<Choice, ErrorRecord> {
+        let Picked { provider, id, alias, level } = picked;
+        let facts = alias.as_ref().and_then(|alias| self.settings.models.get(alias));
+        let Some(model) = self.model(&provider, &id, facts)? else {
+            return Err(self.unknown(&format!("{provider}/{id}")));
+        };
+        self.check_wire(&model)?;
+        let mut warnings = Vec::new();
+        let asked = self.asked(level, alias.as_deref());
+        let thinking = asked.as_ref().map(|asked| clamp(&model, asked.level));
+        if let (Some(asked), Some(level)) = (asked.filter(|asked| asked.aloud), thinking)
+            && asked.level != level
+        {
+            let (spec, wanted, used) = (model.spec(), asked.level.as_str(), level.as_str());
+            warnings.push(format!("{spec} cannot think at level {wanted}; using {used}"));
+        }
+        Ok(Choice { model, thinking, alias, warnings })
+    }
+
+    /// Chat Completions is the only wire so far; the demo needs none.
+    fn check_wire(&self, model: &Model) -> Result<(), ErrorRecord> {
+        if model.api == OPENAI_COMPLETIONS || model.api == DEMO {
+            return Ok(());
+        }
+        let (spec, api, provider) = (model.spec(), &model.api, &model.provider);
+        let error = usage(format!("{spec} speaks {api}, which is not available in this version"));
+        let compatible = self.rows.get(provider).is_some_and(|row| row.base_url.contains_key(OPENAI_COMPLETIONS));
+        Err(if compatible {
+            error.with_hint(format!("--set providers.{provider}.api={OPENAI_COMPLETIONS} uses the compatible endpoint"))
+        } else {
+            error
+        })
+    }
+
+    /// The model used when none is named: of the providers the user defined first, then by rank.
+    fn best(&self) -> Result<Picked, ErrorRecord> {
+        let own = self.settings.models.iter().find_map(|(alias, model)| {
+            let (provider, id) = model.id.split_once('/')?;
+            let own = !self.rows.contains_key(provider) && self.settings.providers.contains_key(provider);
+            let ready = own && self.key(provider, "").is_ok();
+            ready.then(|| Picked { alias: Some(alias.clone()), ..Picked::new(provider, id) })
+        });
+        if let Some(own) = own {
+            return Ok(own);
+        }
+        let mut ranked: Vec<_> = self.rows.iter().filter_map(|(name, row)| Some((row.rank?, name, row))).collect();
+        ranked.sort_by_key(|(rank, ..)| *rank);
+        for (_, name, row) in &ranked {
+            if let Some(id) = row.default_model.as_deref().filter(|_| self.has_key(name)) {
+                return Ok(Picked::new(name, id));
+            }
+        }
+        let variables: Vec<String> = ranked.iter().flat_map(|(_, name, _)| self.key_variables(name)).collect();
+        let message = format!("no provider has a key; set one of {}", variables.join(", "));
+        Err(ErrorRecord::new(ErrorKind::Auth, message).with_hint("pirn -m demo needs no key"))
+    }
+
+    fn pick(&self, spec: &str) -> Result<Picked, ErrorRecord> {
+        if let Some(kind) = LATER.iter().find(|kind| spec.starts_with(**kind)) {
+            return Err(usage(format!("{kind}FILE models are not available in this version")));
+        }
+        if let Some(picked) = self.exact(spec)? {
+            return Ok(picked);
+        }
+        let level = spec.rsplit_once(':').and_then(|(base, word)| Some((base, Thinking::from_word(word)?)));
+        let Some((base, level)) = level else { return self.pick_plain(spec) };
+        let picked = match self.exact(base)? {
+            Some(picked) => picked,
+            None => self.pick_plain(base)?,
+        };
+        Ok(Picked { level: Some(level), ..picked })
+    }
+
+    /// The demo, an alias, or a listed model. Ids may hold colons, so this comes before levels are looked for.
+    fn exact(&self, spec: &str) -> Result<Option<Picked>, ErrorRecord> {
+        if spec == DEMO || spec.split_once('/') == Some((DEMO, DEMO)) {
+            return Ok(Some(Picked::new(DEMO, DEMO)));
+        }
+        if let Some(model) = self.settings.models.get(spec) {
+            // An alias of an alias would be one more thing to get lost in.
+            let target = self.pick_plain(&model.id)?;
+            return Ok(Some(Picked { alias: Some(spec.to_owned()), ..target }));
+        }
+        let Some((provider, id)) = spec.split_once('/') else { return Ok(None) };
+        Ok(record::find(provider, id)?.map(|_| Picked::new(provider, id)))
+    }
+
+    /// `provider/anything` of a known provider, else the end of an id.
+    fn pick_plain(&self, spec: &str) -> Result<Picked, ErrorRecord> {
+        match spec.split_once('/') {
+            Some((provider, "")) if self.is_provider(provider) => {
+                Err(usage(format!("{spec} names no model of {provider}")))
+            }
+            Some((provider, id)) if self.is_provider(provider) => {
+                self.check_level_typo(provider, id)?;
+                Ok(Picked::new(provider, id))
+            }
+            _ => self.pick_suffix(spec),
+        }
+    }
+
+    /// A listed model with something behind it that was meant for a level. Aggregators have such ids of their own.
+    fn check_level_typo(&self, provider: &str, id: &str) -> Result<(), ErrorRecord> {
+        let Some((base, word)) = id.rsplit_once(':') else { return Ok(()) };
+        let maker = self.rows.get(provider).is_some_and(|row| !row.aggregator);
+        if !maker || record::find(provider, id)?.is_some() || record::find(provider, base)?.is_none() {
+            return Ok(());
+        }
+        match nearest(word, Thinking::ALL.map(Thinking::as_str)) {
+            Some(level) => {
+                let error = usage(format!("{provider}/{base} has no thinking level {word}"));
+                Err(error.with_hint(format!("did you mean {provider}/{base}:{level}?")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn pick_suffix(&self, word: &str) -> Result<Picked, ErrorRecord> {
+        let mut matches = self.suffix_matches(word);
+        if matches.len() > 1 {
+            let with_key: Vec<String> =
+                matches.iter().filter(|spec| self.has_key(provider_of(spec))).cloned().collect();
+            if with_key.len() == 1 {
+                matches = with_key;
+            }
+        }
+        match matches.as_slice() {
+            [] => Err(self.unknown(word)),
+            [spec] => {
+                let (provider, id) = spec.split_once('/').unwrap_or((spec, ""));
+                Ok(Picked::new(provider, id))
+            }
+            several => {
+                let error = usage(format!("{word} could be {} models: {}", several.len(), named(several)));
+                Err(error.with_hint("name one of them in full"))
+            }
+        }
+    }
+
+    /// `provider/id` of the models whose id ends in a word, of the best class only: makers before aggregators, a
+    /// whole id (or its part behind the last slash) before the end of one.
+    pub(super) fn suffix_matches(&self, word: &str) -> Vec<String> {
+        let mut all: Vec<&str> = record::specs().collect();
+        all.extend(self.settings.models.values().map(|model| model.id.as_str()));
+        let mut found: Vec<((bool, bool), String)> = Vec::new();
+        for spec in all {
+            let Some((provider, id)) = spec.split_once('/') else { continue };
+            let Some(partial) = ends_in(id, word) else { continue };
+            let aggregator = self.rows.get(provider).is_some_and(|row| row.aggregator);
+            found.push(((aggregator, partial), spec.to_owned()));
+        }
+        let best = found.iter().map(|(class, _)| *class).min();
+        let mut specs: Vec<String> =
+            found.into_iter().filter(|(class, _)| Some(*class) == best).map(|(_, spec)| spec).collect();
+        specs.sort_unstable();
+        specs.dedup();
+        specs
+    }
+
+    fn unknown(&self, word: &str) -> ErrorRecord {
+        let error = usage(match word.split_once('/') {
+            Some((provider, _)) => format!("no model is called {word}, and no provider {provider}"),
+            None => format!("no model is called {word}"),
+        });
+        let lower = word.to_lowercase();
+        let aliases = self.settings.models.keys().map(String::as_str);
+        let near_alias = nearest(word, aliases.chain([DEMO]));
+        let holding: Vec<String> =
+            record::specs().filter(|spec| spec.to_lowercase().contains(&lower)).map(str::to_owned).collect();
+        let near_provider = || {
+            let (provider, id) = word.split_once('/')?;
+            Some(format!("{}/{id}", self.near_provider(provider)?))
+        };
+        let near_id = || {
+            let end = |spec: &'static str| spec.rsplit_once('/').map_or(spec, |(_, end)| end);
+            let near = nearest(word, record::specs().map(end))?;
+            record::specs().find(|spec| end(spec) == near).map(str::to_owned)
+        };
+        let meant = near_alias.map(str::to_owned);
+        let meant =
+            meant.or_else(|| (!holding.is_empty()).then(|| named(&holding))).or_else(near_provider).or_else(near_id);
+        error.with_hint(match meant {
+            Some(meant) => format!("did you mean {meant}? `pirn models` lists all"),
+            None => "`pirn models` lists all; provider/id names any other model of a known provider".to_owned(),
+        })
+    }
+}
+
+impl Choice {
+    /// The demo model, for programs that want it without a catalogue.
+    pub fn demo() -> Self {
+        Self { model: demo_model(), thinking: None, alias: None, warnings: Vec::new() }
+    }
+}
+
+fn usage(message: impl Into<String>) -> ErrorRecord {
+    ErrorRecord::new(ErrorKind::Usage, message)
+}
+
+fn provider_of(spec: &str) -> &str {
+    spec.split_once('/').map_or(spec, |(provider, _)| provider)
+}
+
+/// Whether an id ends in a word at a boundary; `true` inside: it is more than the word or its last part.
+fn ends_in(id: &str, word: &str) -> Option<bool> {
+    let at = id.len().checked_sub(word.len())?;
+    let (before, end) = id.split_at_checked(at)?;
+    if word.is_empty() || !end.eq_ignore_ascii_case(word) {
+        return None;
+    }
+    match before.chars().next_back() {
+        None | Some('/') => Some(false),
+        Some(c) => BOUNDARIES.contains(&c).then_some(true),
+    }
+}
+
+/// The first few of a list, for an error.
+fn named(specs: &[String]) -> String {
+    let mut text = specs.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if specs.len() > NAMED_MAX {
+        text.push_str(", …");
+    }
+    text
+}

@@ -1,0 +1,162 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::model::{ErrorKind, ErrorRecord, Input, Model, PriceTier, Prices, ThinkingStyle};
+
+const MODELS_TOML: &str = include_str!("../../../config/models.toml");
+
+/// What is known about one listed model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Record {
+    name: String,
+    pub(super) api: Option<String>,
+    context_window: u64,
+    max_output: u64,
+    #[serde(default)]
+    reasoning: bool,
+    input: Vec<Input>,
+    price: Option<RecordPrice>,
+    pub(super) thinking_style: Option<ThinkingStyle>,
+    #[serde(default)]
+    levels: BTreeMap<String, Level>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordPrice {
+    input: f64,
+    output: f64,
+    cache_read: f64,
+    cache_write: f64,
+    #[serde(default)]
+    tiers: Vec<RecordTier>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordTier {
+    above: u64,
+    input: f64,
+    output: f64,
+    cache_read: f64,
+    cache_write: f64,
+}
+
+/// The provider's word for a level; `false` = not available, as TOML has no null, `true` = the level's own name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Level {
+    Word(String),
+    Available(bool),
+}
+
+impl Record {
+    /// Copies the facts into a model.
+    pub(super) fn fill(&self, model: &mut Model) {
+        model.name.clone_from(&self.name);
+        model.reasoning = self.reasoning;
+        model.input.clone_from(&self.input);
+        model.context_window = self.context_window;
+        model.max_tokens = self.max_output;
+        model.prices = self.price.as_ref().map(RecordPrice::prices);
+        let word = |name: &String, level: &Level| match level {
+            Level::Word(word) => Value::String(word.clone()),
+            Level::Available(true) => Value::String(name.clone()),
+            Level::Available(false) => Value::Null,
+        };
+        model.thinking_level_map = self.levels.iter().map(|(name, level)| (name.clone(), word(name, level))).collect();
+    }
+}
+
+impl RecordPrice {
+    fn prices(&self) -> Prices {
+        let tier = |tier: &RecordTier| PriceTier {
+            input_tokens_above: tier.above,
+            input: tier.input,
+            output: tier.output,
+            cache_read: tier.cache_read,
+            cache_write: tier.cache_write,
+        };
+        Prices {
+            input: self.input,
+            output: self.output,
+            cache_read: self.cache_read,
+            cache_write: self.cache_write,
+            tiers: self.tiers.iter().map(tier).collect(),
+        }
+    }
+}
+
+/// The record of `provider/id`, by a search for the bytes of its line; only that line is parsed.
+pub(super) fn find(provider: &str, id: &str) -> Result<Option<Record>, ErrorRecord> {
+    if id.contains(['"', '\\', '\n']) {
+        return Ok(None);
+    }
+    let key = format!("\n\"{provider}/{id}\" = ");
+    let Some(at) = memchr::memmem::find(MODELS_TOML.as_bytes(), key.as_bytes()) else { return Ok(None) };
+    let rest = MODELS_TOML.get(at + 1..).unwrap_or_default();
+    let line = rest.lines().next().unwrap_or_default();
+    parse(line).map(Some)
+}
+
+/// `provider/id` of every listed model, in file order; nothing is parsed.
+pub(super) fn specs() -> impl Iterator<Item = &'static str> {
+    MODELS_TOML.lines().filter_map(|line| line.strip_prefix('"')?.split_once("\" = ").map(|(spec, _)| spec))
+}
+
+/// Reads one line. Every line parses; a test says so.
+fn parse(line: &str) -> Result<Record, ErrorRecord> {
+    let broken = |problem: &str| ErrorRecord::new(ErrorKind::Internal, format!("the model list is broken: {problem}"));
+    let parsed: BTreeMap<String, Record> = toml::from_str(line).map_err(|error| broken(error.message()))?;
+    parsed.into_values().next().ok_or_else(|| broken("empty line"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MODELS_TOML, find, parse, specs};
+    use crate::model::Thinking;
+    use crate::provider::catalogue::table::rows;
+
+    /// What the list may add to the binary, in bytes.
+    const EMBEDDED_BYTES_MAX: usize = 300_000;
+
+    #[test]
+    fn every_line_of_the_list_is_a_comment_or_a_model_and_all_of_it_is_one_toml_file() {
+        let whole: toml::Table = MODELS_TOML.parse().unwrap();
+        let lines: Vec<&str> = MODELS_TOML.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        assert_eq!(lines.len(), whole.len());
+        for line in lines {
+            parse(line).unwrap();
+        }
+        assert!(MODELS_TOML.len() <= EMBEDDED_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_list_is_sorted_and_every_model_is_found_by_its_spec() {
+        let all: Vec<&str> = specs().collect();
+        assert!(all.len() > 500);
+        assert!(all.is_sorted_by(|a, b| a < b));
+        let rows = rows().unwrap();
+        for spec in all {
+            let (provider, id) = spec.split_once('/').unwrap();
+            assert!(rows.contains_key(provider), "{spec}");
+            let record = find(provider, id).unwrap().unwrap();
+            assert!(record.context_window > 0 && record.max_output > 0, "{spec}");
+            let api = record.api.as_ref().unwrap_or(&rows[provider].api);
+            assert!(rows[provider].base_url.contains_key(api), "{spec}: no address for {api}");
+            for level in record.levels.keys() {
+                assert!(Thinking::from_word(level).is_some(), "{spec}: {level}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_spec_finds_nothing() {
+        for (provider, id) in [("openai", "gpt"), ("penai", "gpt-5"), ("openai", "gpt-5\" = "), ("openai", "")] {
+            assert!(find(provider, id).unwrap().is_none(), "{provider}/{id}");
+        }
+    }
+}
