@@ -1,5 +1,7 @@
 //! Events to JSON lines: cases 115–119, framing (cli §5.1), levels, merging, the first and the last line.
 
+#![cfg(test)]
+
 use std::sync::Arc;
 
 use pirn::model::{
