@@ -20,5 +20,5 @@ pub use args::{ColorChoice, Invocation, JsonLevel, ModelsArgs, RunArgs, Word, co
 pub use load::{PromptIo, load};
 pub use overrides::Override;
 pub use prompt::{Part, Plan, Prompt, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, assemble, plan};
-pub use stdin::{NOTICE, NOTICE_AFTER, StdinChunks, read_chunks, spawn_reader, stdin_file, stdin_kind};
+pub use stdin::{NOTICE, stdin_kind};
 pub use usage::UsageError;

@@ -26,14 +26,14 @@ const CHUNKS_MAX: usize = 4;
 /// Bytes of one source: UTF-16 takes twice the space of the text it holds, and one more byte shows that it is longer.
 const SOURCE_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX + CHUNK_BYTES;
 /// Silence before stdin is announced.
-pub const NOTICE_AFTER: Duration = Duration::from_secs(1);
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// What is announced.
 pub const NOTICE: &str = "waiting for stdin (use </dev/null or --no-stdin)";
 /// Pause before a descriptor in non-blocking mode is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Chunks of a source in order; ends after the last one or an error.
-pub type StdinChunks = mpsc::Receiver<io::Result<Vec<u8>>>;
+pub(super) type Chunks = mpsc::Receiver<io::Result<Vec<u8>>>;
 
 /// Tells what file descriptor 0 is. A closed one is the null device, which the runtime opens in its place.
 pub fn stdin_kind() -> StdinKind {
@@ -48,12 +48,12 @@ pub fn stdin_kind() -> StdinKind {
 }
 
 /// Standard input as a file of its own, without the standard library's shared buffer.
-pub fn stdin_file() -> io::Result<File> {
+pub(super) fn stdin_file() -> io::Result<File> {
     io::stdin().as_fd().try_clone_to_owned().map(File::from)
 }
 
 /// Opens and reads a source on a thread of its own. Opening happens there too: a named pipe blocks in it.
-pub fn spawn_reader<R, F>(open: F) -> io::Result<StdinChunks>
+pub(super) fn spawn_reader<R, F>(open: F) -> io::Result<Chunks>
 where
     R: Read,
     F: FnOnce() -> io::Result<R> + Send + 'static,
@@ -104,21 +104,10 @@ pub(super) enum Patience {
     Within(Duration),
 }
 
-/// Collects a source. `name` stands in errors; `notice` gets the announcement.
-///
-/// # Errors
-/// A read failed, the first byte did not come in time, or the source is too long for a prompt.
-pub async fn read_chunks(
-    chunks: StdinChunks,
-    stdin_wait: Option<Duration>,
-    clock: &dyn Clock,
-    notice: &mut (dyn FnMut(&str) + Send),
-) -> Result<Vec<u8>, UsageError> {
-    collect(chunks, "stdin", stdin_wait.map_or(Patience::Announced, Patience::Within), clock, notice).await
-}
-
+/// Collects a source. `name` stands in errors; `notice` gets the announcement. Fails when a read fails, the first
+/// byte does not come in time, or the source is too long for a prompt.
 pub(super) async fn collect(
-    mut chunks: StdinChunks,
+    mut chunks: Chunks,
     name: &str,
     patience: Patience,
     clock: &dyn Clock,
@@ -138,7 +127,7 @@ pub(super) async fn collect(
 }
 
 async fn first_chunk(
-    chunks: &mut StdinChunks,
+    chunks: &mut Chunks,
     patience: Patience,
     clock: &dyn Clock,
     notice: &mut (dyn FnMut(&str) + Send),

@@ -374,7 +374,7 @@ impl Worker {
             if finish {
                 break;
             }
-            self.progress.show();
+            self.show_progress();
         }
         self.progress.hide();
         self.failure.take()
@@ -420,6 +420,14 @@ impl Worker {
         }
         if self.out_buffer.len() >= WRITE_BYTES_MAX {
             self.flush();
+        }
+    }
+
+    /// Shows the spinner, but never on a line that holds text: drawing clears the line.
+    fn show_progress(&mut self) {
+        let is_line_open = matches!(&self.stdout, Stdout::Text(answer) if answer.is_line_open());
+        if !(is_line_open && self.shares_terminal) {
+            self.progress.show();
         }
     }
 

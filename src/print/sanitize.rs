@@ -93,7 +93,8 @@ pub fn clean(text: &str) -> String {
 /// Makes one line of foreign text for stderr: clean, white space and line ends as one blank, at most `chars_max`
 /// characters, nothing that reorders the line or that a build system reads as its command.
 pub fn line(text: &str, chars_max: usize) -> String {
-    let cleaned = clean(text);
+    // A carriage return separates words here; cleaning would join them.
+    let cleaned = clean(&text.replace('\r', " "));
     let mut words = String::new();
     for word in cleaned.split_whitespace() {
         if !words.is_empty() {

@@ -36,6 +36,11 @@ impl Answer {
         matches!(self.form, Form::Live(_))
     }
 
+    /// Whether the last line has no line feed yet.
+    pub fn is_line_open(&self) -> bool {
+        self.flow.is_open
+    }
+
     /// Appends what an event shows.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match (&mut self.form, event) {

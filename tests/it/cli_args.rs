@@ -1,5 +1,7 @@
 //! The command line: which words are commands, options, values or prompt (cli §2, IN-03, IN-04, IN-09).
 
+#![cfg(test)]
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;

@@ -1,5 +1,7 @@
 //! From arguments, files and stdin to a prompt (cli §3, DESIGN row 5, cases IN-01, IN-05, IN-06, IN-08).
 
+#![cfg(test)]
+
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +36,9 @@ fn part(name: &str, bytes: &[u8]) -> Part {
 #[test]
 fn stdin_is_read_by_the_rules_of_design_row_5() {
     use StdinUse::{Leave, Read, ReadWithin};
-    // (words, -f, --no-stdin) × terminal, pipe, file, other; None = usage error.
-    let table: [(&[&str], bool, bool, [Option<StdinUse>; 4]); 9] = [
+    /// Words, `-f`, `--no-stdin`; then terminal, pipe, file, other, where `None` is a usage error.
+    type Row = (&'static [&'static str], bool, bool, [Option<StdinUse>; 4]);
+    let table: [Row; 9] = [
         (&[], false, false, [None, Some(Read), Some(Read), Some(Read)]),
         (&["x"], false, false, [Some(Leave), Some(ReadWithin), Some(ReadWithin), Some(Leave)]),
         (&[], true, false, [Some(Leave), Some(ReadWithin), Some(ReadWithin), Some(Leave)]),
