@@ -22,7 +22,8 @@ pub(super) fn listing(args: &ModelsArgs, env: &Env) -> Result<String, ErrorRecor
 fn json(rows: &[ModelRow]) -> Result<String, ErrorRecord> {
     let mut text = String::new();
     for row in rows {
-        let line = serde_json::to_string(row).map_err(|error| ErrorRecord::new(ErrorKind::Internal, error.to_string()))?;
+        let line =
+            serde_json::to_string(row).map_err(|error| ErrorRecord::new(ErrorKind::Internal, error.to_string()))?;
         text.push_str(&line);
         text.push('\n');
     }

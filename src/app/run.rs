@@ -18,8 +18,8 @@ use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
 use crate::port::{Clock, Ids, SinkError, UuidIds};
 use crate::print::{
-    Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, ResultLine, SESSION_VERSION, STALL_LIMIT,
-    SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
+    Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine, SESSION_VERSION,
+    STALL_LIMIT, SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
 };
 
 /// Runs the agent once.
@@ -121,7 +121,7 @@ async fn read_prompt(
             biased;
             signal = signals.next() => return Err(Refused::Cancelled(cause_of(signal))),
             () = deadline.passed() => return Err(Refused::Cancelled(CancelCause::Timeout)),
-            Some(text) = told.recv() => drop(handle.send(Msg::Notice(text)).await),
+            Some(text) = told.recv() => tell(&handle, Msg::Notice(text)).await,
             prompt = &mut read => return prompt.map_err(Refused::Usage),
         }
     }
@@ -152,10 +152,10 @@ impl Running {
         let clock = Arc::clone(&self.deadline.clock);
         let handle = self.printer.handle();
         for warning in self.setup.warnings.iter().chain(&prompt.warnings) {
-            drop(handle.send(Msg::Warning(warning.clone())).await);
+            tell(&handle, Msg::Warning(warning.clone())).await;
         }
         let session = Box::new(self.session_line());
-        drop(handle.send(Msg::Session { line: session, ts: clock.now_ms() }).await);
+        tell(&handle, Msg::Session { line: session, ts: clock.now_ms() }).await;
         let agent = match Agent::new(self.setup.options.clone()) {
             Ok(agent) => agent,
             Err(error) => {
@@ -175,13 +175,15 @@ impl Running {
         let ended = self.wait(&agent, prompt.text, &handle, &mut cause, &mut stdout_failure).await;
         let verdict = match ended {
             Ended::Outcome(Ok(outcome)) => Verdict::of(outcome, stdout_failure.as_ref()),
-            Ended::Outcome(Err(error)) => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
+            Ended::Outcome(Err(error)) => {
+                Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause)
+            }
             Ended::Now | Ended::Stalled => return Verdict::cancelled(cause).exit(),
         };
         let exit = verdict.exit();
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let line = Box::new(self.result_line(exit, verdict, &account));
-        drop(handle.send(Msg::Result { line, ts: clock.now_ms() }).await);
+        tell(&handle, Msg::Result { line, ts: clock.now_ms() }).await;
         drop(handle);
         self.finish(exit, cause).await
     }
@@ -278,7 +280,7 @@ impl Running {
                 max_cost: None,
                 timeout_ms: limits.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
             },
-            config_files: self.settings.files().map(|file| file.display().to_string()).collect(),
+            config_files: self.settings.files.iter().map(|file| file.display().to_string()).collect(),
         }
     }
 
@@ -309,6 +311,13 @@ impl Running {
             first_token_ms: account.first_token_ms,
             ..ResultLine::nothing_sent(exit.code, verdict.reason, verdict.error)
         }
+    }
+}
+
+async fn tell(handle: &Handle, msg: Msg) {
+    match handle.send(msg).await {
+        // A printer that is gone is told by its `finish`.
+        Ok(()) | Err(PrinterGone) => {}
     }
 }
 

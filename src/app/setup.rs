@@ -35,13 +35,11 @@ pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecor
 
 /// Reads every layer of the configuration.
 pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> Result<Settings, ErrorRecord> {
-    let flags = args.overrides().into_iter();
-    let flags = flags.map(|flag| config::Override { key: flag.key, value: flag.value, flag: flag.origin }).collect();
     let sources = config::Sources {
         env,
         config_file: args.config.clone(),
         sets: args.set.clone(),
-        flags,
+        flags: args.overrides(),
         cwd: cwd.to_path_buf(),
     };
     Ok(config::load(&sources)?)
@@ -70,8 +68,7 @@ pub(super) fn build(
     let Choice { mut model, thinking, warnings, .. } = catalogue.choose(&settings.model)?;
     let connection = catalogue.connection(&model)?;
     let tools = tools(settings, env)?;
-    let mut warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
-    warnings.extend(connection.warnings.iter().cloned());
+    let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
     if thinking.is_none() {
         // The model's own default: the request says nothing about thinking, not even that it is off.
         model.thinking_level_map.insert(Thinking::Off.as_str().to_owned(), serde_json::Value::Null);
@@ -152,12 +149,7 @@ fn stream_options(settings: &Settings, connection: &Connection) -> StreamOptions
     }
 }
 
-fn provider(
-    connection: &Connection,
-    env: &Env,
-    settings: &Settings,
-    clock: &Arc<dyn Clock>,
-) -> Arc<dyn Provider> {
+fn provider(connection: &Connection, env: &Env, settings: &Settings, clock: &Arc<dyn Clock>) -> Arc<dyn Provider> {
     if connection.provider == DEMO {
         return Arc::new(DemoProvider);
     }

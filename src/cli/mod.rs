@@ -18,7 +18,6 @@ mod words;
 
 pub use args::{ColorChoice, Invocation, JsonLevel, ModelsArgs, RunArgs, Word, command, parse, short_help, wants_json};
 pub use load::{PromptIo, load};
-pub use overrides::Override;
 pub use prompt::{Part, Plan, Prompt, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, assemble, plan};
 pub use stdin::{NOTICE, stdin_kind};
 pub use usage::UsageError;

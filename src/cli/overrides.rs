@@ -8,16 +8,7 @@
 use toml::Value;
 
 use super::RunArgs;
-
-/// One setting of the command line.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Override {
-    /// Dotted key of the configuration.
-    pub key: &'static str,
-    pub value: Value,
-    /// The flag, for error texts and origins.
-    pub origin: &'static str,
-}
+use crate::config::Override;
 
 impl RunArgs {
     /// Every setting the flags give, in the order of the reference. `--set` and `--config` stay raw in their fields.

@@ -89,6 +89,8 @@ pub struct Settings {
     pub providers: BTreeMap<String, ProviderSettings>,
     /// Aliases.
     pub models: BTreeMap<String, ModelSettings>,
+    /// Files that were read, in order.
+    pub files: Vec<PathBuf>,
     /// Things worth a warning that do not stop a run.
     pub warnings: Vec<String>,
     pub(super) origins: BTreeMap<String, Origin>,
@@ -119,6 +121,7 @@ impl Default for Settings {
             tools: ToolSettings::default(),
             providers: BTreeMap::new(),
             models: BTreeMap::new(),
+            files: Vec::new(),
             warnings: Vec::new(),
             origins: BTreeMap::new(),
         }

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::settle::{Inner, settle};
 use crate::model::{
-    AssistantHead, BlockEvent, Content, ErrorKind, ErrorRecord, Message, StopReason, ToolCall, ToolResultMessage, Usage,
-    UserMessage,
+    AssistantHead, BlockEvent, Content, ErrorKind, ErrorRecord, Message, StopReason, ToolCall, ToolResultMessage,
+    Usage, UserMessage,
 };
 use crate::port::{AssistantEvent, LlmRequest, Provider, ProviderEvent};
 
@@ -126,14 +126,12 @@ fn newest_user(messages: &[Arc<Message>]) -> Option<&UserMessage> {
 
 /// The newest result that came after the newest user message.
 fn newest_result(messages: &[Arc<Message>]) -> Option<&ToolResultMessage> {
-    messages
-        .iter()
-        .rev()
-        .take_while(|message| !matches!(***message, Message::User(_)))
-        .find_map(|message| match &**message {
+    messages.iter().rev().take_while(|message| !matches!(***message, Message::User(_))).find_map(|message| {
+        match &**message {
             Message::ToolResult(result) => Some(result),
             Message::User(_) | Message::Assistant(_) | Message::Custom(_) => None,
-        })
+        }
+    })
 }
 
 fn result_text(result: &ToolResultMessage) -> String {
@@ -173,7 +171,9 @@ impl Answer {
         let output = match &self {
             Self::Text(text, _) => text.chars().count(),
             Self::Call(name, args) => name.len() + Value::Object(args.clone()).to_string().len(),
-            Self::CallAfter(text, name, args) => text.len() + name.len() + Value::Object(args.clone()).to_string().len(),
+            Self::CallAfter(text, name, args) => {
+                text.len() + name.len() + Value::Object(args.clone()).to_string().len()
+            }
         };
         let mut index = 0;
         let mut block = |events: &mut Vec<ProviderEvent>, list: Vec<BlockEvent>| {
@@ -226,12 +226,8 @@ fn usage(request: &LlmRequest, output_chars: usize) -> Usage {
         .sum::<usize>()
         + request.system_prompt.chars().count();
     let quarter = |chars: usize| u64::try_from(chars.div_ceil(4)).unwrap_or(u64::MAX);
-    let mut usage = Usage {
-        input: quarter(input_chars),
-        output: quarter(output_chars),
-        estimated: Some(true),
-        ..Usage::default()
-    };
+    let mut usage =
+        Usage { input: quarter(input_chars), output: quarter(output_chars), estimated: Some(true), ..Usage::default() };
     usage.sum_total();
     usage
 }
