@@ -387,7 +387,7 @@ fn the_session_line_has_the_documented_fields() {
         recovered: false,
         leaf_id: None,
         model: ModelRef { provider: "demo".to_owned(), id: "demo".to_owned() },
-        thinking: Thinking::Off,
+        thinking: Some(Thinking::Off),
         tools: vec!["ls".to_owned()],
         limits: LimitsLine { max_turns: Some(200), ..LimitsLine::default() },
         config_files: Vec::new(),

@@ -24,6 +24,7 @@ mod settle;
 mod sse;
 mod support;
 mod text;
+mod cli;
 mod tidy;
 mod tool_ls;
 mod tool_read;

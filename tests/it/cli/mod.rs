@@ -1,0 +1,277 @@
+//! The built binary, as a shell sees it: exit codes, signals, pipes, prompts, a server on the other side.
+//!
+//! `PIRN_TEST_BIN` names another binary than the one built with these tests, such as a plain release build.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::server::Server;
+
+/// The longest any run of a test may take.
+pub(crate) const OUTER_LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) fn binary() -> PathBuf {
+    std::env::var_os("PIRN_TEST_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_pirn")), PathBuf::from)
+}
+
+/// What stands behind stdin.
+pub(crate) enum Stdin {
+    Null,
+    Bytes(Vec<u8>),
+    /// A pipe nobody writes to and nobody closes.
+    Silent,
+    Custom(Stdio),
+}
+
+/// A call of the binary, in an empty directory and an empty environment.
+#[must_use]
+pub(crate) struct Pirn {
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    stdin: Stdin,
+    dir: tempfile::TempDir,
+}
+
+impl Pirn {
+    pub(crate) fn new<S: Into<OsString>>(args: impl IntoIterator<Item = S>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self {
+            args: args.into_iter().map(Into::into).collect(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("LANG".into(), "C.UTF-8".into())],
+            stdin: Stdin::Null,
+            dir,
+        }
+    }
+
+    /// A call with the demo model.
+    pub(crate) fn demo<S: Into<OsString>>(args: impl IntoIterator<Item = S>) -> Self {
+        let mut call = Self::new(["-m", "demo"]);
+        call.args.extend(args.into_iter().map(Into::into));
+        call
+    }
+
+    /// A call of a model behind a server of the test.
+    pub(crate) fn of_server<S: Into<OsString>>(server: &Server, args: impl IntoIterator<Item = S>) -> Self {
+        let mut call = Self::new(["-m", "openai/test-model"]);
+        call.args.extend(args.into_iter().map(Into::into));
+        call.env("OPENAI_BASE_URL", server.base_url()).env("OPENAI_API_KEY", KEY)
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.retain(|(known, _)| known != name);
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn stdin(mut self, stdin: Stdin) -> Self {
+        self.stdin = stdin;
+        self
+    }
+
+    /// A file in the working directory.
+    pub(crate) fn file(self, name: &str, bytes: impl AsRef<[u8]>) -> Self {
+        std::fs::write(self.dir.path().join(name), bytes).unwrap();
+        self
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The bare command, stdout and stderr piped.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(binary());
+        command.args(&self.args).current_dir(self.dir.path()).env_clear().envs(self.env.iter().cloned());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it.
+    pub(crate) fn spawn(self) -> Running {
+        let mut command = self.command();
+        let (stdin, bytes) = match self.stdin {
+            Stdin::Null => (Stdio::null(), None),
+            Stdin::Bytes(bytes) => (Stdio::piped(), Some(bytes)),
+            Stdin::Silent => (Stdio::piped(), None),
+            Stdin::Custom(stdio) => (stdio, None),
+        };
+        let started = Instant::now();
+        let mut child = command.stdin(stdin).spawn().unwrap();
+        let mut held = child.stdin.take();
+        let feeder = bytes.map(|bytes| {
+            let mut pipe = held.take().unwrap();
+            std::thread::spawn(move || {
+                // A program that does not read its stdin is the test's subject, not its failure.
+                drop(pipe.write_all(&bytes));
+            })
+        });
+        let stdout = collect(child.stdout.take());
+        let stderr = collect(child.stderr.take());
+        Running { child, started, stdout, stderr, feeder, _held: held, _dir: self.dir }
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Output {
+        self.spawn().wait()
+    }
+}
+
+/// The key of every call of a test server; no output may ever hold it.
+pub(crate) const KEY: &str = "sk-test-0123456789abcdef";
+
+fn collect(stream: Option<impl Read + Send + 'static>) -> Collector {
+    let (sender, receiver) = mpsc::channel();
+    let thread = stream.map(|mut stream| {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            let mut buffer = [0; 1 << 14];
+            while let Ok(count) = stream.read(&mut buffer) {
+                if count == 0 {
+                    break;
+                }
+                all.extend_from_slice(&buffer[..count]);
+                drop(sender.send(all.clone()));
+            }
+            all
+        })
+    });
+    Collector { thread, receiver }
+}
+
+struct Collector {
+    thread: Option<JoinHandle<Vec<u8>>>,
+    receiver: mpsc::Receiver<Vec<u8>>,
+}
+
+/// A running call.
+pub(crate) struct Running {
+    child: Child,
+    started: Instant,
+    stdout: Collector,
+    stderr: Collector,
+    feeder: Option<JoinHandle<()>>,
+    _held: Option<std::process::ChildStdin>,
+    _dir: tempfile::TempDir,
+}
+
+impl Running {
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until stdout holds a text.
+    pub(crate) fn wait_stdout(&self, text: &str) {
+        wait_text(&self.stdout.receiver, text);
+    }
+
+    /// Waits until stderr holds a text.
+    pub(crate) fn wait_stderr(&self, text: &str) {
+        wait_text(&self.stderr.receiver, text);
+    }
+
+    pub(crate) fn wait(mut self) -> Output {
+        let deadline = self.started + OUTER_LIMIT;
+        let status = loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => break status,
+                None if Instant::now() > deadline => {
+                    drop(self.child.kill());
+                    panic!("still running after {OUTER_LIMIT:?}");
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let elapsed = self.started.elapsed();
+        let text = |collector: &mut Collector| {
+            let bytes = collector.thread.take().map(|thread| thread.join().unwrap()).unwrap_or_default();
+            String::from_utf8(bytes).expect("output is UTF-8")
+        };
+        let (stdout, stderr) = (text(&mut self.stdout), text(&mut self.stderr));
+        if let Some(feeder) = self.feeder.take() {
+            feeder.join().unwrap();
+        }
+        let output = Output { status, stdout, stderr, elapsed };
+        output.check_always();
+        output
+    }
+}
+
+fn wait_text(receiver: &mpsc::Receiver<Vec<u8>>, text: &str) {
+    let deadline = Instant::now() + OUTER_LIMIT;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let all = receiver.recv_timeout(left).unwrap_or_else(|_| panic!("{text:?} never appeared"));
+        if String::from_utf8_lossy(&all).contains(text) {
+            return;
+        }
+    }
+}
+
+/// A finished call.
+#[derive(Debug)]
+pub(crate) struct Output {
+    status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) elapsed: Duration,
+}
+
+impl Output {
+    /// The exit status as a shell shows it: 128 + n for a death by signal n.
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap())
+    }
+
+    /// The signal the process died of.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        self.status.signal()
+    }
+
+    /// The lines of a JSON stream; checks framing and grammar.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        assert!(self.stdout.is_empty() || self.stdout.ends_with('\n'), "the last line is whole: {:?}", self.stdout);
+        let lines: Vec<Value> = self
+            .stdout
+            .split_terminator('\n')
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?}")))
+            .collect();
+        for (seq, line) in lines.iter().enumerate() {
+            assert_eq!(line["seq"], seq, "no gap: {line}");
+            assert!(line.as_object().unwrap().keys().next().unwrap() == "type", "type comes first: {line}");
+        }
+        let results = lines.iter().filter(|line| line["type"] == "result").count();
+        assert_eq!(results, 1, "exactly one result line");
+        lines
+    }
+
+    /// The `result` line; it must be the last, and agree with the exit status.
+    pub(crate) fn result(&self) -> Value {
+        let last = self.lines().pop().expect("a line");
+        assert_eq!(last["type"], "result", "the last line is the result");
+        assert_eq!(last["exitCode"], self.code(), "the verdict of the exit status");
+        assert_eq!(last["ok"], self.code() == 0);
+        last
+    }
+
+    /// Lines of one type.
+    pub(crate) fn lines_of(&self, kind: &str) -> Vec<Value> {
+        self.lines().into_iter().filter(|line| line["type"] == kind).collect()
+    }
+
+    /// What holds for every call.
+    fn check_always(&self) {
+        for text in [&self.stdout, &self.stderr] {
+            assert!(!text.contains(KEY), "the key leaked: {text}");
+            assert!(!text.contains("panicked at"), "a panic text: {text}");
+        }
+    }
+}
