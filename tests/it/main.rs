@@ -7,6 +7,8 @@ mod chat_encode;
 #[cfg(test)]
 mod chat_golden;
 #[cfg(test)]
+mod corpus;
+#[cfg(test)]
 mod provider_errors;
 #[cfg(test)]
 mod sse;
