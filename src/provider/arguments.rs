@@ -8,8 +8,8 @@
 
 use serde_json::{Deserializer, Map, Value};
 
-use super::json::{Surrogates, repair};
 use crate::model::ArgumentsError;
+use crate::provider::json::{self, Surrogates, repair};
 
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,7 +63,7 @@ fn inner_object(text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
-    match super::json::value(text) {
+    match json::value(text) {
         Some(Value::Object(map)) => Ok(map),
         _ => Err(unexpected("text")),
     }

@@ -10,7 +10,8 @@ use pirn::model::{AssistantHead, AssistantMessage, ErrorRecord, MessageBuilder};
 use pirn::port::ProviderEvent;
 use pirn::provider::wire::openai_chat::ChatDecoderOptions;
 
-use crate::chat_decode::{check_contract, decode, show};
+use crate::chat_decode::contract::check_contract;
+use crate::chat_decode::{decode, show};
 
 fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures")

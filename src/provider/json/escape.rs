@@ -138,10 +138,7 @@ fn mend_escape<'a>(
 ) -> &'a str {
     if let Some((unit, behind)) = unicode_escape(rest) {
         let low = unicode_escape(behind).filter(|(low, _)| is_low(*low));
-        let behind = match low {
-            Some((_, behind)) if is_high(unit) => behind,
-            _ => behind,
-        };
+        let behind = low.filter(|_| is_high(unit)).map_or(behind, |(_, behind)| behind);
         if (is_high(unit) && low.is_none() || is_low(unit)) && surrogates == Surrogates::Replace {
             *changed = true;
             out.push_str("\\ufffd");
@@ -150,18 +147,14 @@ fn mend_escape<'a>(
         }
         return behind;
     }
-    match after.chars().next() {
-        Some(c @ ('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't')) => {
-            out.push('\\');
-            out.push(c);
-            after.get(1..).unwrap_or("")
-        }
-        _ => {
-            *changed = true;
-            out.push_str("\\\\");
-            after
-        }
+    if let Some(c @ ('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't')) = after.chars().next() {
+        out.push('\\');
+        out.push(c);
+        return after.get(1..).unwrap_or("");
     }
+    *changed = true;
+    out.push_str("\\\\");
+    after
 }
 
 fn escape_control(c: char, out: &mut String) {

@@ -48,8 +48,9 @@ pub(super) struct Choice<'a> {
     pub(super) index: Number,
     #[serde(borrow)]
     pub(super) delta: Loose<Delta<'a>>,
+    /// Rare, so it is not carried along.
     #[serde(borrow)]
-    pub(super) message: Loose<Delta<'a>>,
+    pub(super) message: Loose<Box<Delta<'a>>>,
     #[serde(borrow)]
     pub(super) finish_reason: Raw<'a>,
     #[serde(borrow)]

@@ -118,7 +118,8 @@ impl Reply {
             return Ok(());
         }
         if !text.starts_with('{') {
-            return self.skip(text, out);
+            self.skip(text, out);
+            return Ok(());
         }
         if let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(text) {
             return self.chunk(&chunk, text, out);
@@ -160,12 +161,11 @@ impl Reply {
     }
 
     /// Some proxies put plain text between the chunks.
-    fn skip(&mut self, text: &str, out: &mut Vec<ProviderEvent>) -> Result<(), ErrorRecord> {
+    fn skip(&mut self, text: &str, out: &mut Vec<ProviderEvent>) {
         if self.noise.is_none() {
             out.push(note("skipped_event", format!("an event that is no JSON object was skipped: {}", excerpt(text))));
         }
         self.noise(text);
-        Ok(())
     }
 
     fn chunk(&mut self, chunk: &Chunk<'_>, text: &str, out: &mut Vec<ProviderEvent>) -> Result<(), ErrorRecord> {
