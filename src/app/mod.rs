@@ -1,1 +1,112 @@
+//! The composition root: builds every adapter, wires the sinks, listens to signals, maps the outcome to an exit.
+//!
+//! Keeps true: it is the only place that constructs adapters; every way out of it has printed what it owes, the
+//! `result` line of a JSON stream included; no answer is lost because something later failed.
+//!
+//! Must not know: business rules.
 
+mod account;
+mod models;
+mod report;
+mod run;
+mod setup;
+mod signals;
+mod system_prompt;
+
+use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use self::report::Screen;
+use self::signals::Signals;
+use crate::cli::{self, Invocation};
+use crate::config::Env;
+use crate::exit::{self, Exit};
+use crate::model::{ErrorKind, ErrorRecord};
+use crate::port::{Clock, SystemClock};
+use crate::print;
+use crate::process;
+
+/// Runs a command line, program name first, to its end. Never panics, and prints what is owed before it returns.
+pub fn run(argv: Vec<OsString>) -> Exit {
+    let env = Env::from_process();
+    quiet_panics(env.switch("PIRN_BACKTRACE"));
+    let screen = Screen::before_settings(&env, cli::wants_json(argv.iter().cloned()));
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return internal(&screen, &format!("the runtime did not start: {error}")),
+    };
+    let work = AssertUnwindSafe(dispatch(argv, &env, &screen)).catch_unwind();
+    let exit = runtime.block_on(work);
+    // A blocked read of a file or of stdin is nobody's business any more.
+    runtime.shutdown_background();
+    exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)))
+}
+
+/// Ends the process by the signal that ended the run, so that a shell sees a true signal death. Returns otherwise.
+pub fn raise(exit: Exit) {
+    if let Some(signal) = exit.raise {
+        process::unix::die_of(signals::number_of(signal));
+    }
+}
+
+async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    // Before anything that can take time.
+    let signals = match Signals::install() {
+        Ok(signals) => signals,
+        Err(error) => return screen.fail(internal_record(&format!("no signal handler: {error}")), &*clock).await,
+    };
+    match cli::parse(argv) {
+        Err(error) => {
+            let help = error.show_help.then(cli::short_help);
+            screen.fail_with_help(error.into(), help, &*clock).await
+        }
+        Ok(Invocation::Print(text)) => print_text(screen, &text, &*clock).await,
+        Ok(Invocation::Models(args)) => match models::listing(&args, env) {
+            Ok(text) => print_text(screen, &text, &*clock).await,
+            Err(error) => screen.fail(error, &*clock).await,
+        },
+        Ok(Invocation::Run(args)) => run::command(*args, env, screen, signals, clock).await,
+    }
+}
+
+/// Writes a text that is the whole output of a command.
+async fn print_text(screen: &Screen, text: &str, clock: &dyn Clock) -> Exit {
+    let written = match print::stdout_writer() {
+        Ok(mut stdout) => print::write_text(&mut *stdout, text),
+        Err(error) => Err((&error).into()),
+    };
+    match written {
+        Ok(()) => Exit::OK,
+        Err(failure) => screen.stdout_failed(&failure, Exit::OK, clock).await,
+    }
+}
+
+/// Keeps the runtime's report of a panic off stderr; the panic itself becomes an error of kind `internal`.
+fn quiet_panics(wanted: bool) {
+    if !wanted {
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
+}
+
+fn internal_record(text: &str) -> ErrorRecord {
+    ErrorRecord::new(ErrorKind::Internal, format!("this is a bug in pirn: {text}"))
+        .with_hint("PIRN_BACKTRACE=1 shows where; please report it")
+}
+
+/// The way out when nothing else works any more.
+fn internal(screen: &Screen, text: &str) -> Exit {
+    let record = internal_record(text);
+    let reason = exit::reason_before_call(record.kind);
+    let exit = exit::of(reason, None, Some(record.kind), None);
+    screen.print_directly(exit, reason, record);
+    exit
+}

@@ -9,6 +9,7 @@
 pub mod catalogue;
 pub mod chat;
 pub mod compat;
+pub mod demo;
 pub mod error;
 pub mod http;
 pub mod ids;

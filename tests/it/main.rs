@@ -9,6 +9,7 @@
     reason = "tests fail by panicking, and drive processes, files and time by hand"
 )]
 
+mod arguments;
 mod catalogue;
 mod chat_encode;
 mod cli_args;
@@ -21,3 +22,6 @@ mod settle;
 mod support;
 mod text;
 mod tidy;
+mod tool_ls;
+mod tool_read;
+mod tool_support;

@@ -118,7 +118,7 @@ fn values_that_would_lose_something_are_refused() {
         (json!({"dependentRequired": {"a": ["b"]}}), json!({"a": 1}), "v.b: required because a is given"),
         (json!({"not": {"type": "string"}}), json!("x"), "v: has a form that is not allowed"),
         (json!({"properties": {"a": false}}), json!({"a": 1}), "v.a: not an allowed field"),
-        (json!({"prefixItems": [{}], "items": false}), json!([1, 2]), "v.1: not an allowed item"),
+        (json!({"items": false}), json!([1]), "v.0: not an allowed item"),
         (json!({"oneOf": [{"minimum": 1}, {"minimum": 2}]}), json!(3), "v: matches more than one of the allowed forms"),
     ];
     for (schema, given, want) in rows {

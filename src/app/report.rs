@@ -1,0 +1,179 @@
+//! What a command prints when no run is active: errors before the first request, and the last words.
+
+use std::io::IsTerminal;
+
+use crate::cli::JsonLevel;
+use crate::config::{Env, Settings, When};
+use crate::exit::{self, Exit};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason};
+use crate::port::Clock;
+use crate::print::{
+    self, ColorMode, Config, Encoder, EnvFacts, Finished, Level, Mode, Msg, Patience, Printer, ResultLine,
+    StdoutFailure, Verbosity,
+};
+
+/// How this process prints: made from the environment and the command line at first, from the settings later.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Screen {
+    pub(super) config: Config,
+}
+
+impl Screen {
+    /// Before the settings are known.
+    pub(super) fn before_settings(env: &Env, json: Option<JsonLevel>) -> Self {
+        let mode = match json {
+            Some(level) => Mode::Json { level: level_of(level) },
+            None => Mode::Text { stream: false },
+        };
+        Self { config: config(env, mode, ColorMode::Auto, Verbosity::Normal, false) }
+    }
+
+    /// As the settings say.
+    pub(super) fn new(env: &Env, settings: &Settings) -> Self {
+        use crate::config::JsonLevel;
+        let stream = settings.output.stream == When::Always;
+        let mode = match settings.output.json {
+            JsonLevel::Off => Mode::Text { stream },
+            JsonLevel::Events => Mode::Json { level: Level::Events },
+            JsonLevel::Messages => Mode::Json { level: Level::Messages },
+            JsonLevel::Result => Mode::Json { level: Level::Result },
+        };
+        let color = match settings.output.color {
+            When::Auto => ColorMode::Auto,
+            When::Always => ColorMode::Always,
+            When::Never => ColorMode::Never,
+        };
+        let verbosity = Verbosity::from_level(i64::from(settings.output.verbosity));
+        Self { config: config(env, mode, color, verbosity, settings.output.thinking) }
+    }
+
+    /// Starts the printer.
+    pub(super) fn start(&self) -> std::io::Result<Printer> {
+        Printer::start(self.config, print::stdout_writer()?, print::stderr_writer()?)
+    }
+
+    /// Tells an error that came before any model call.
+    pub(super) async fn fail(&self, error: ErrorRecord, clock: &dyn Clock) -> Exit {
+        self.fail_with_help(error, None, clock).await
+    }
+
+    /// The same, with the short help ahead of it.
+    pub(super) async fn fail_with_help(&self, error: ErrorRecord, help: Option<String>, clock: &dyn Clock) -> Exit {
+        let reason = exit::reason_before_call(error.kind);
+        let exit = exit::of(reason, None, Some(error.kind), None);
+        self.close(exit, ResultLine::nothing_sent(exit.code, reason, Some(error)), help, clock).await
+    }
+
+    /// Tells that the call was ended from outside before any model call.
+    pub(super) async fn cancelled(&self, cause: CancelCause, clock: &dyn Clock) -> Exit {
+        let reason = crate::turn::reason_of_abort(Some(cause));
+        let exit = exit::of(reason, None, None, Some(cause));
+        self.close(exit, ResultLine::nothing_sent(exit.code, reason, None), None, clock).await
+    }
+
+    async fn close(&self, exit: Exit, line: ResultLine, help: Option<String>, clock: &dyn Clock) -> Exit {
+        let Ok(printer) = self.start() else {
+            self.print_line(&line);
+            return exit;
+        };
+        let handle = printer.handle();
+        let mut told = Ok(());
+        if let Some(help) = help {
+            told = handle.send(Msg::Notice(help)).await;
+        }
+        if told.is_ok() {
+            told = handle.send(Msg::Result { line: Box::new(line.clone()), ts: clock.now_ms() }).await;
+        }
+        drop(handle);
+        match (told, printer.finish(Patience::Stall, clock).await) {
+            (Ok(()), Finished::Complete | Finished::Stalled) => exit,
+            (Ok(()), Finished::Failed(failure)) => self.stdout_failed(&failure, exit, clock).await,
+            (Err(_), _) | (Ok(()), Finished::Lost) => {
+                self.print_line(&line);
+                exit
+            }
+        }
+    }
+
+    /// What a stdout that takes no more makes of an exit. The first cause wins: a failure keeps its code.
+    pub(super) async fn stdout_failed(&self, failure: &StdoutFailure, exit: Exit, _clock: &dyn Clock) -> Exit {
+        if exit.code != 0 && exit.code != 3 {
+            return exit;
+        }
+        match failure {
+            StdoutFailure::Closed => exit::of(Reason::Pipe, None, None, Some(CancelCause::Pipe)),
+            StdoutFailure::Failed(_) => {
+                let record = ErrorRecord::new(ErrorKind::Storage, failure.to_string());
+                let exit = exit::of(Reason::Error, None, Some(record.kind), None);
+                self.print_error(&record);
+                exit
+            }
+        }
+    }
+
+    /// Prints an error and the `result` line without the printer; for when nothing else works.
+    pub(super) fn print_directly(&self, exit: Exit, reason: Reason, record: ErrorRecord) {
+        self.print_line(&ResultLine::nothing_sent(exit.code, reason, Some(record)));
+    }
+
+    fn print_line(&self, line: &ResultLine) {
+        if let Mode::Json { level } = self.config.mode {
+            let mut bytes = Vec::new();
+            Encoder::new(level).result(line, 0, &mut bytes);
+            if let (Ok(mut stdout), Ok(text)) = (print::stdout_writer(), std::str::from_utf8(&bytes)) {
+                // There is nowhere left to report a failure to.
+                drop(print::write_text(&mut *stdout, text));
+            }
+        }
+        if let Some(record) = &line.error {
+            self.print_error(record);
+        }
+    }
+
+    fn print_error(&self, record: &ErrorRecord) {
+        let paint = print::Paint::new(self.config.color);
+        let text = print::error_lines(record.kind.as_str(), &record.message, record.hint.as_deref(), paint);
+        if let Ok(mut stderr) = print::stderr_writer() {
+            // A failed stderr is ignored.
+            drop(print::write_text(&mut *stderr, &text));
+        }
+    }
+}
+
+fn level_of(level: JsonLevel) -> Level {
+    match level {
+        JsonLevel::Events => Level::Events,
+        JsonLevel::Messages => Level::Messages,
+        JsonLevel::Result => Level::Result,
+    }
+}
+
+fn config(env: &Env, mode: Mode, color: ColorMode, verbosity: Verbosity, thinking: bool) -> Config {
+    let facts = facts(env);
+    let stdout_is_terminal = std::io::stdout().is_terminal();
+    let stderr_is_terminal = std::io::stderr().is_terminal();
+    Config {
+        mode,
+        stdout_is_terminal,
+        stderr_is_terminal,
+        verbosity,
+        color: print::use_color(color, &facts, stderr_is_terminal),
+        ascii: !facts.is_utf8(),
+        thinking,
+        spinner: !facts.is_dumb(),
+    }
+}
+
+pub(super) fn facts(env: &Env) -> EnvFacts {
+    let text = |name: &str| env.text(name).map(str::to_owned);
+    EnvFacts {
+        no_color: text("NO_COLOR"),
+        force_color: text("FORCE_COLOR"),
+        clicolor_force: text("CLICOLOR_FORCE"),
+        clicolor: text("CLICOLOR"),
+        term: text("TERM"),
+        lc_all: text("LC_ALL"),
+        lc_ctype: text("LC_CTYPE"),
+        lang: text("LANG"),
+    }
+}

@@ -1,0 +1,397 @@
+//! `pirn [PROMPT]`: one run, from the arguments to the exit.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use super::account::Account;
+use super::report::Screen;
+use super::setup::{self, Setup};
+use super::signals::{Signals, cause_of};
+use crate::agent::{Agent, AgentError, Listener};
+use crate::cli::{self, PromptIo, RunArgs};
+use crate::config::{Env, Settings};
+use crate::exit::{self, Exit};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
+use crate::port::{Clock, Ids, SinkError, UuidIds};
+use crate::print::{
+    Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, ResultLine, SESSION_VERSION, STALL_LIMIT,
+    SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
+};
+
+/// Runs the agent once.
+pub(super) async fn command(
+    args: RunArgs,
+    env: &Env,
+    screen: &Screen,
+    mut signals: Signals,
+    clock: Arc<dyn Clock>,
+) -> Exit {
+    let started_ms = clock.monotonic_ms();
+    let loaded = setup::working_directory(args.cd.as_deref())
+        .and_then(|cwd| setup::settings(&args, env, &cwd).map(|settings| (cwd, settings)));
+    let (cwd, settings) = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return screen.fail(error, &*clock).await,
+    };
+    let screen = Screen::new(env, &settings);
+    let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
+    let setup = match setup::build(&settings, env, &cwd, &clock, &ids) {
+        Ok(setup) => setup,
+        Err(error) => return screen.fail(error, &*clock).await,
+    };
+    let printer = match screen.start() {
+        Ok(printer) => printer,
+        Err(error) => {
+            let record = ErrorRecord::new(ErrorKind::Internal, format!("the printer did not start: {error}"));
+            return screen.fail(record, &*clock).await;
+        }
+    };
+    let deadline = Deadline { started_ms, timeout: settings.limits.timeout, clock: Arc::clone(&clock) };
+    let prompt = match read_prompt(&args, &settings, &cwd, &printer, &mut signals, &deadline).await {
+        Ok(prompt) => prompt,
+        Err(refused) => {
+            // Notices may still be queued; they come before the last words.
+            drop(printer.finish(Patience::Stall, &*clock).await);
+            return match refused {
+                Refused::Usage(error) => {
+                    let help = error.show_help.then(cli::short_help);
+                    screen.fail_with_help(error.into(), help, &*clock).await
+                }
+                Refused::Cancelled(cause) => screen.cancelled(cause, &*clock).await,
+            };
+        }
+    };
+    let running = Running { screen, settings, setup, cwd: cwd.display().to_string(), printer, signals, deadline };
+    running.drive(prompt).await
+}
+
+/// Why there is no prompt.
+enum Refused {
+    Usage(cli::UsageError),
+    Cancelled(CancelCause),
+}
+
+/// The wall clock of the whole call.
+struct Deadline {
+    started_ms: u64,
+    timeout: Option<Duration>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Deadline {
+    /// Waits until the time is up; for ever without a limit. Cancel-safe.
+    async fn passed(&self) {
+        match self.timeout {
+            Some(timeout) => self.clock.sleep(timeout.saturating_sub(Duration::from_millis(self.elapsed_ms()))).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.clock.monotonic_ms().saturating_sub(self.started_ms)
+    }
+}
+
+/// Reads the prompt, while signals and the timeout can end the wait. Notices go out at once.
+async fn read_prompt(
+    args: &RunArgs,
+    settings: &Settings,
+    cwd: &Path,
+    printer: &Printer,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<cli::Prompt, Refused> {
+    let (notices, mut told) = tokio::sync::mpsc::unbounded_channel::<String>();
+    let mut notice = move |text: &str| {
+        // The receiver lives as long as the reading does.
+        drop(notices.send(text.to_owned()));
+    };
+    let clock = Arc::clone(&deadline.clock);
+    let request = args.prompt_request();
+    let io = PromptIo::process(cwd, settings.input.stdin_wait, &*clock, &mut notice);
+    let handle = printer.handle();
+    let read = cli::load(&request, io);
+    tokio::pin!(read);
+    loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => return Err(Refused::Cancelled(cause_of(signal))),
+            () = deadline.passed() => return Err(Refused::Cancelled(CancelCause::Timeout)),
+            Some(text) = told.recv() => drop(handle.send(Msg::Notice(text)).await),
+            prompt = &mut read => return prompt.map_err(Refused::Usage),
+        }
+    }
+}
+
+/// A run with everything it holds.
+struct Running {
+    screen: Screen,
+    settings: Settings,
+    setup: Setup,
+    cwd: String,
+    printer: Printer,
+    signals: Signals,
+    deadline: Deadline,
+}
+
+/// How the wait for the agent ended.
+enum Ended {
+    Outcome(Result<RunOutcome, AgentError>),
+    /// A second signal: leave at once.
+    Now,
+    /// The reader of stdout took nothing more after the run was to end.
+    Stalled,
+}
+
+impl Running {
+    async fn drive(mut self, prompt: cli::Prompt) -> Exit {
+        let clock = Arc::clone(&self.deadline.clock);
+        let handle = self.printer.handle();
+        for warning in self.setup.warnings.iter().chain(&prompt.warnings) {
+            drop(handle.send(Msg::Warning(warning.clone())).await);
+        }
+        let session = Box::new(self.session_line());
+        drop(handle.send(Msg::Session { line: session, ts: clock.now_ms() }).await);
+        let agent = match Agent::new(self.setup.options.clone()) {
+            Ok(agent) => agent,
+            Err(error) => {
+                let record = ErrorRecord::new(ErrorKind::Internal, error.to_string());
+                return self.screen.fail(record, &*clock).await;
+            }
+        };
+        let tap = Arc::new(Tap {
+            handle: handle.clone(),
+            clock: Arc::clone(&clock),
+            started_ms: clock.monotonic_ms(),
+            account: Mutex::default(),
+        });
+        agent.subscribe(Arc::clone(&tap) as Arc<dyn Listener>).forever();
+        let mut cause = None;
+        let mut stdout_failure = None;
+        let ended = self.wait(&agent, prompt.text, &handle, &mut cause, &mut stdout_failure).await;
+        let verdict = match ended {
+            Ended::Outcome(Ok(outcome)) => Verdict::of(outcome, stdout_failure.as_ref()),
+            Ended::Outcome(Err(error)) => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
+            Ended::Now | Ended::Stalled => return Verdict::cancelled(cause).exit(),
+        };
+        let exit = verdict.exit();
+        let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let line = Box::new(self.result_line(exit, verdict, &account));
+        drop(handle.send(Msg::Result { line, ts: clock.now_ms() }).await);
+        drop(handle);
+        self.finish(exit, cause).await
+    }
+
+    /// Drives the agent, and ends the run when a signal, the timeout or a closed stdout says so.
+    async fn wait(
+        &mut self,
+        agent: &Agent,
+        prompt: String,
+        handle: &Handle,
+        cause: &mut Option<CancelCause>,
+        stdout_failure: &mut Option<StdoutFailure>,
+    ) -> Ended {
+        let clock = Arc::clone(&self.deadline.clock);
+        let mut stdout = self.printer.stdout_watch();
+        let heartbeat = self.settings.output.heartbeat;
+        let mut beats: u32 = 0;
+        let run = agent.prompt(prompt);
+        tokio::pin!(run);
+        loop {
+            let moved = self.printer.moved();
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    if cause.is_some_and(is_signal) {
+                        return Ended::Now;
+                    }
+                    end(agent, cause, cause_of(signal));
+                }
+                failure = stdout.failed(), if stdout_failure.is_none() => {
+                    *stdout_failure = Some(failure);
+                    end(agent, cause, CancelCause::Pipe);
+                }
+                () = self.deadline.passed(), if cause.is_none() => end(agent, cause, CancelCause::Timeout),
+                outcome = &mut run => return Ended::Outcome(outcome),
+                // After the end was asked for, the run waits only for its tools and for the reader of stdout.
+                () = clock.sleep(STALL_LIMIT), if cause.is_some() => {
+                    if self.printer.moved() == moved {
+                        return Ended::Stalled;
+                    }
+                }
+                () = beat(heartbeat, beats, &self.deadline), if heartbeat.is_some() => {
+                    beats = beats.saturating_add(1);
+                    let elapsed_ms = self.deadline.elapsed_ms();
+                    // Nothing is lost with a sign of life, and a full queue is one.
+                    drop(handle.try_send(Msg::Heartbeat { elapsed_ms }));
+                }
+            }
+        }
+    }
+
+    async fn finish(self, exit: Exit, cause: Option<CancelCause>) -> Exit {
+        let Self { screen, printer, mut signals, deadline, .. } = self;
+        let patience = if cause.is_some() { Patience::Stall } else { Patience::Endless };
+        let clock = Arc::clone(&deadline.clock);
+        let done = printer.finish(patience, &*clock);
+        tokio::pin!(done);
+        let finished = tokio::select! {
+            finished = &mut done => finished,
+            // Everything is decided; who cannot wait for the reader any longer gets the shell.
+            signal = signals.next() => {
+                return if cause.is_some() { exit } else { Verdict::cancelled(Some(cause_of(signal))).exit() };
+            }
+        };
+        match finished {
+            Finished::Complete | Finished::Stalled => exit,
+            Finished::Failed(failure) => screen.stdout_failed(&failure, exit, &*clock).await,
+            Finished::Lost => {
+                let record = ErrorRecord::new(ErrorKind::Internal, "the printer stopped");
+                screen.fail(record, &*clock).await
+            }
+        }
+    }
+
+    fn session_line(&self) -> SessionLine {
+        let limits = &self.settings.limits;
+        SessionLine {
+            version: SESSION_VERSION,
+            pirn: env!("CARGO_PKG_VERSION").to_owned(),
+            id: self.setup.session_id.clone(),
+            name: None,
+            timestamp: rfc3339(self.deadline.clock.now_ms()),
+            cwd: self.cwd.clone(),
+            file: None,
+            parent: None,
+            resumed: false,
+            recovered: false,
+            leaf_id: None,
+            model: model_ref(&self.setup.model),
+            thinking: self.setup.thinking,
+            tools: self.setup.tool_names.clone(),
+            limits: LimitsLine {
+                max_turns: limits.max_turns,
+                max_cost: None,
+                timeout_ms: limits.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            },
+            config_files: self.settings.files().map(|file| file.display().to_string()).collect(),
+        }
+    }
+
+    fn result_line(&self, exit: Exit, verdict: Verdict, account: &Account) -> ResultLine {
+        let priced = self.setup.model.prices.is_some();
+        let cost = |total: f64| priced.then_some(total);
+        ResultLine {
+            stop_reason: verdict.stop_reason,
+            text: account.text.clone(),
+            session_id: Some(self.setup.session_id.clone()),
+            model: Some(model_ref(&self.setup.model)),
+            turns: account.turns,
+            requests: account.requests,
+            tool_calls: account.tool_calls,
+            usage: UsageTotals::from(&account.usage),
+            cost_usd: cost(account.usage.cost.total),
+            usage_by_model: account
+                .by_model
+                .iter()
+                .map(|(model, usage)| {
+                    let share =
+                        UsageShare { input: usage.input, output: usage.output, cost_usd: cost(usage.cost.total) };
+                    (model.clone(), share)
+                })
+                .collect(),
+            duration_ms: self.deadline.elapsed_ms(),
+            api_duration_ms: account.api_ms,
+            first_token_ms: account.first_token_ms,
+            ..ResultLine::nothing_sent(exit.code, verdict.reason, verdict.error)
+        }
+    }
+}
+
+/// Ends the run; the first cause wins.
+fn end(agent: &Agent, cause: &mut Option<CancelCause>, why: CancelCause) {
+    agent.abort_with(why);
+    cause.get_or_insert(why);
+}
+
+fn is_signal(cause: CancelCause) -> bool {
+    match cause {
+        CancelCause::Hup | CancelCause::Int | CancelCause::Term => true,
+        CancelCause::Timeout | CancelCause::Pipe | CancelCause::Steer | CancelCause::Hook => false,
+    }
+}
+
+/// Waits for the beat behind the first `beats` ones.
+async fn beat(every: Option<Duration>, beats: u32, deadline: &Deadline) {
+    match every {
+        Some(every) => {
+            let due = every.saturating_mul(beats.saturating_add(1));
+            deadline.clock.sleep(due.saturating_sub(Duration::from_millis(deadline.elapsed_ms()))).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn model_ref(model: &Model) -> ModelRef {
+    ModelRef { provider: model.provider.clone(), id: model.id.clone() }
+}
+
+/// The verdict of a run, and what its exit code is made of.
+struct Verdict {
+    reason: Reason,
+    stop_reason: Option<StopReason>,
+    error: Option<ErrorRecord>,
+    cause: Option<CancelCause>,
+}
+
+impl Verdict {
+    /// A stdout that failed for another reason than a reader that left is our failure, not the reader's.
+    fn of(outcome: RunOutcome, stdout: Option<&StdoutFailure>) -> Self {
+        let RunOutcome { stop_reason, reason, error, cause, .. } = outcome;
+        match stdout {
+            Some(failure @ StdoutFailure::Failed(_)) if reason == Reason::Pipe => {
+                let error = Some(ErrorRecord::new(ErrorKind::Storage, failure.to_string()));
+                Self { reason: Reason::Error, stop_reason, error, cause }
+            }
+            _ => Self { reason, stop_reason, error, cause },
+        }
+    }
+
+    fn failed(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
+        match cause {
+            Some(_) => Self::cancelled(cause),
+            None => Self { reason: Reason::Internal, stop_reason: None, error: Some(error), cause: None },
+        }
+    }
+
+    fn cancelled(cause: Option<CancelCause>) -> Self {
+        let reason = crate::turn::reason_of_abort(cause);
+        Self { reason, stop_reason: Some(StopReason::Aborted), error: None, cause }
+    }
+
+    fn exit(&self) -> Exit {
+        exit::of(self.reason, self.stop_reason, self.error.as_ref().map(|record| record.kind), self.cause)
+    }
+}
+
+/// Counts every event and sends it to the printer.
+struct Tap {
+    handle: Handle,
+    clock: Arc<dyn Clock>,
+    started_ms: u64,
+    account: Mutex<Account>,
+}
+
+#[async_trait]
+impl Listener for Tap {
+    async fn on_event(&self, event: &Event, _cancel: &CancellationToken) -> Result<(), SinkError> {
+        let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
+        self.account.lock().unwrap_or_else(PoisonError::into_inner).count(event, elapsed_ms);
+        let msg = Msg::Event { event: Box::new(event.clone()), ts: self.clock.now_ms() };
+        self.handle.send(msg).await.map_err(|error| SinkError(error.to_string()))
+    }
+}

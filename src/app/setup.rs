@@ -1,0 +1,201 @@
+//! From arguments and environment to everything a run needs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::agent::{AgentOptions, Limits, QueueMode, ToolEnv};
+use crate::app::system_prompt;
+use crate::cli::RunArgs;
+use crate::config::{self, Confine, Env, Settings};
+use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
+use crate::port::{Clock, Ids, Provider, StreamOptions, Timeouts, Tool};
+use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
+use crate::provider::chat::{ChatProvider, ChatSettings};
+use crate::provider::demo::DemoProvider;
+use crate::provider::http::{HttpClient, HttpSettings, ProxySettings};
+use crate::tool::{self, Confinement};
+
+/// Where temporary files live when `TMPDIR` does not say.
+const TEMPORARY: &str = "/tmp";
+
+/// The working directory of a call, absolute.
+pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecord> {
+    let usage = |text: String| ErrorRecord::new(ErrorKind::Usage, text);
+    let here = std::env::current_dir().map_err(|error| usage(format!("no working directory: {error}")))?;
+    let Some(cd) = cd else { return Ok(here) };
+    let there = here.join(cd);
+    match there.metadata() {
+        Ok(metadata) if metadata.is_dir() => {
+            there.canonicalize().map_err(|error| usage(format!("-C {}: {error}", cd.display())))
+        }
+        Ok(_) => Err(usage(format!("-C {}: not a directory", cd.display()))),
+        Err(error) => Err(usage(format!("-C {}: {error}", cd.display()))),
+    }
+}
+
+/// Reads every layer of the configuration.
+pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> Result<Settings, ErrorRecord> {
+    let flags = args.overrides().into_iter();
+    let flags = flags.map(|flag| config::Override { key: flag.key, value: flag.value, flag: flag.origin }).collect();
+    let sources = config::Sources {
+        env,
+        config_file: args.config.clone(),
+        sets: args.set.clone(),
+        flags,
+        cwd: cwd.to_path_buf(),
+    };
+    Ok(config::load(&sources)?)
+}
+
+/// A run, ready to start.
+pub(super) struct Setup {
+    pub(super) options: AgentOptions,
+    pub(super) model: Model,
+    /// `None` = the model's default.
+    pub(super) thinking: Option<Thinking>,
+    pub(super) session_id: String,
+    pub(super) tool_names: Vec<String>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Chooses model and tools and builds the adapters. Sends nothing.
+pub(super) fn build(
+    settings: &Settings,
+    env: &Env,
+    cwd: &Path,
+    clock: &Arc<dyn Clock>,
+    ids: &Arc<dyn Ids>,
+) -> Result<Setup, ErrorRecord> {
+    let catalogue = Catalogue::new(settings, env)?;
+    let Choice { mut model, thinking, warnings, .. } = catalogue.choose(&settings.model)?;
+    let connection = catalogue.connection(&model)?;
+    let tools = tools(settings, env)?;
+    let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
+    if thinking.is_none() {
+        // The model's own default: the request says nothing about thinking, not even that it is off.
+        model.thinking_level_map.insert(Thinking::Off.as_str().to_owned(), serde_json::Value::Null);
+    }
+    let session_id = ids.next_id();
+    let provider = provider(&connection, env, settings, clock);
+    let mut options = AgentOptions::new(
+        provider,
+        crate::agent::Settings {
+            system_prompt: system_prompt::build(
+                settings.system.as_deref().unwrap_or_default(),
+                &settings.append_system,
+                cwd,
+                env.text("SHELL"),
+                !tools.is_empty(),
+            ),
+            model: model.clone(),
+            thinking: thinking.unwrap_or_default(),
+            tools: tools.clone(),
+        },
+    );
+    options.stream_options = stream_options(settings, &connection);
+    options.session_id = Some(session_id.clone());
+    options.tool_execution = settings.tools.execution;
+    options.steering_mode = QueueMode::OneAtATime;
+    options.limits = Limits {
+        max_turns: settings.limits.max_turns.unwrap_or(0),
+        max_parallel: usize::try_from(settings.tools.max_parallel).unwrap_or(usize::MAX),
+        grace: settings.limits.grace,
+    };
+    options.tool_env = ToolEnv { cwd: cwd.to_path_buf(), guard: Arc::new(guard(settings, env, cwd)), session: None };
+    options.clock = Arc::clone(clock);
+    options.ids = Arc::clone(ids);
+    let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
+    Ok(Setup { options, model, thinking, session_id, tool_names, warnings })
+}
+
+fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorRecord> {
+    let names = tool::select(&settings.tools.enabled, &[]).map_err(|error| {
+        let mut record = ErrorRecord::new(ErrorKind::Usage, error.to_string());
+        record.hint = error.hint();
+        record
+    })?;
+    let read = &settings.tools.read;
+    let tool_settings = tool::ToolSettings {
+        read: tool::ReadSettings {
+            line_numbers: read.line_numbers,
+            max_bytes: usize::try_from(read.max_bytes).unwrap_or(usize::MAX),
+            max_lines: usize::try_from(read.max_lines).unwrap_or(usize::MAX),
+        },
+        home: env.home(),
+    };
+    Ok(tool::builtin(&tool_settings, &names))
+}
+
+fn guard(settings: &Settings, env: &Env, cwd: &Path) -> tool::Confine {
+    let roots: Vec<PathBuf> = settings.tools.roots.iter().map(|root| cwd.join(root)).collect();
+    let confinement = match settings.tools.confine {
+        Confine::Off => Confinement::Off,
+        Confine::Write => Confinement::Write,
+        Confine::All => Confinement::All,
+    };
+    let temporary = env.path("TMPDIR").unwrap_or_else(|| PathBuf::from(TEMPORARY));
+    tool::Confine::new(confinement, &roots, Some(&temporary))
+}
+
+fn stream_options(settings: &Settings, connection: &Connection) -> StreamOptions {
+    StreamOptions {
+        max_output_tokens: settings.limits.max_output_tokens,
+        cache: connection.cache,
+        timeouts: Timeouts {
+            connect: settings.limits.connect_timeout,
+            first_event: settings.limits.first_event_timeout,
+            idle: settings.limits.idle_timeout,
+            progress: settings.limits.progress_timeout,
+        },
+        ..StreamOptions::default()
+    }
+}
+
+fn provider(
+    connection: &Connection,
+    env: &Env,
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Arc<dyn Provider> {
+    if connection.provider == DEMO {
+        return Arc::new(DemoProvider);
+    }
+    let proxies = env.proxies();
+    let http = HttpClient::new(
+        HttpSettings {
+            connect_timeout: settings.limits.connect_timeout,
+            proxy: ProxySettings {
+                forced: connection.proxy.clone(),
+                https: proxies.https,
+                http: proxies.http,
+                all: proxies.all,
+                no_proxy: proxies.no_proxy,
+            },
+            ca_file: connection.ca_file.clone(),
+            ssl_cert_file: env.cert_file(),
+            ssl_cert_dir: env.cert_dir(),
+            ..HttpSettings::default()
+        },
+        Arc::clone(clock),
+    );
+    let chat = ChatSettings {
+        api_key: connection.key.clone(),
+        // The catalogue has already refused a missing key.
+        key_required: false,
+        key_hint: connection.key_variables.clone(),
+        headers: connection.headers.clone(),
+        ..ChatSettings::keyless(connection.provider.as_str())
+    };
+    warm_up(&http, &connection.base_url);
+    Arc::new(ChatProvider::new(chat, http))
+}
+
+/// Builds the client while the prompt is read (providers PERF-1). Certificates cost milliseconds; without them there
+/// is nothing to gain.
+fn warm_up(http: &HttpClient, base_url: &str) {
+    if base_url.starts_with("https:") {
+        let (http, url) = (http.clone(), base_url.to_owned());
+        // If there is no thread, the first request does the work.
+        drop(std::thread::Builder::new().name("tls".to_owned()).spawn(move || http.prepare(&url)));
+    }
+}
