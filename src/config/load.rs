@@ -94,7 +94,10 @@ impl Loader {
             }
         };
         match parse_file(&name, &text) {
-            Ok(root) => self.layer(root, path.parent().unwrap_or(cwd), private),
+            Ok(root) => {
+                self.layer(root, path.parent().unwrap_or(cwd), private);
+                self.settings.files.push(path);
+            }
             Err(errors) => self.errors.extend(errors),
         }
     }

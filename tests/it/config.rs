@@ -383,7 +383,9 @@ fn the_config_file_is_named_by_flag_or_variable_and_must_be_readable() {
     assert_eq!(load(&bench.sources()).unwrap().model, "env");
     let by_flag = bench.write("f.toml", "model = 'flag'\n");
     let sources = |config_file| Sources { config_file: Some(config_file), ..bench.sources() };
-    assert_eq!(load(&sources(by_flag)).unwrap().model, "flag");
+    let settings = load(&sources(by_flag)).unwrap();
+    assert_eq!(settings.model, "flag");
+    assert_eq!(settings.files().collect::<Vec<_>>(), [bench.dir.path().join("f.toml")]);
     assert_eq!(by_env, Path::new("e.toml"));
     let error = load(&sources(PathBuf::from("no.toml"))).unwrap_err().to_string();
     assert!(error.starts_with("no.toml: cannot be read: "), "{error}");
