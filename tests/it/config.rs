@@ -154,7 +154,7 @@ fn every_available_key_can_be_set_by_a_flag_and_by_a_file_and_remembers_which() 
         let mut sets = vec![set.as_str()];
         sets.extend(companion(key));
         let by_flag = bench.sets(&sets).unwrap();
-        let lines: String = sets.iter().map(|set| format!("{set}\n")).collect();
+        let lines = sets.join("\n");
         let by_file = bench.file(&lines).unwrap();
         for (how, settings) in [("flag", &by_flag), ("file", &by_file)] {
             assert!(took(settings), "{key} by {how}");
