@@ -42,8 +42,8 @@ pub struct Override {
     /// Dotted.
     pub key: &'static str,
     pub value: toml::Value,
-    /// The flag, for errors and origins, such as `--max-turns`.
-    pub origin: &'static str,
+    /// The flag as errors and origins name it, such as `--max-turns`.
+    pub flag: &'static str,
 }
 
 /// Reads all layers, lowest first: built in, `--config` file, environment, flags. Reports every error of every layer
@@ -60,7 +60,7 @@ pub fn load(sources: &Sources<'_>) -> Result<Settings, ConfigErrors> {
         loader.set(set, &sources.cwd);
     }
     for flag in &sources.flags {
-        let at = Origin::Flag(flag.origin.to_owned());
+        let at = Origin::Flag(flag.flag.to_owned());
         let data = from_value(&flag.value, &at);
         loader.layer(at_path(flag.key, data, &at), &sources.cwd, false);
     }
@@ -95,7 +95,10 @@ impl Loader {
         };
         self.settings.files.push(path.clone());
         match parse_file(&name, &text) {
-            Ok(root) => self.layer(root, path.parent().unwrap_or(cwd), private),
+            Ok(root) => {
+                self.layer(root, path.parent().unwrap_or(cwd), private);
+                self.settings.files.push(path);
+            }
             Err(errors) => self.errors.extend(errors),
         }
     }

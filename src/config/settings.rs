@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -94,12 +94,19 @@ pub struct Settings {
     /// Things worth a warning that do not stop a run.
     pub warnings: Vec<String>,
     pub(super) origins: BTreeMap<String, Origin>,
+    /// Written by the loader as it reads them.
+    pub(super) files: Vec<PathBuf>,
 }
 
 impl Settings {
     /// Where the value of a key was written, the key as in errors: `limits.max_turns`, `providers.local.base_url`.
     pub fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::BuiltIn)
+    }
+
+    /// The configuration files that were read, lowest layer first, absolute if the working directory was.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(PathBuf::as_path)
     }
 
     /// Every key that was written somewhere, sorted.
@@ -124,6 +131,7 @@ impl Default for Settings {
             files: Vec::new(),
             warnings: Vec::new(),
             origins: BTreeMap::new(),
+            files: Vec::new(),
         }
     }
 }

@@ -154,7 +154,7 @@ fn every_available_key_can_be_set_by_a_flag_and_by_a_file_and_remembers_which() 
         let mut sets = vec![set.as_str()];
         sets.extend(companion(key));
         let by_flag = bench.sets(&sets).unwrap();
-        let lines: String = sets.iter().map(|set| format!("{set}\n")).collect();
+        let lines = sets.join("\n");
         let by_file = bench.file(&lines).unwrap();
         for (how, settings) in [("flag", &by_flag), ("file", &by_file)] {
             assert!(took(settings), "{key} by {how}");
@@ -204,7 +204,7 @@ fn a_higher_layer_wins_key_by_key() {
             let flag = Override {
                 key,
                 value: format!("v = {in_flag}").parse::<toml::Table>().unwrap()["v"].clone(),
-                origin: "--flag",
+                flag: "--flag",
             };
             let settings = load(&Sources {
                 env: &env,
@@ -272,10 +272,10 @@ fn a_tool_list_of_edits_only_edits_what_is_below_it() {
     let bench = Bench::new(&[("PIRN_TOOLS", "+write,-ls")]);
     let edited = bench.file("tools.enabled = ['read', 'ls']").unwrap();
     assert_eq!(edited.tools.enabled, ["read", "ls", "+write", "-ls"]);
-    let flag = Override { key: "tools.enabled", value: Value::String("ls, +write".to_owned()), origin: "--tools" };
+    let flag = Override { key: "tools.enabled", value: Value::String("ls, +write".to_owned()), flag: "--tools" };
     let replaced = load(&Sources { flags: vec![flag], ..bench.sources() }).unwrap();
     assert_eq!(replaced.tools.enabled, ["ls", "+write"]);
-    let flag = Override { key: "tools.enabled", value: Value::Array(vec!["-grep".into()]), origin: "--tools" };
+    let flag = Override { key: "tools.enabled", value: Value::Array(vec!["-grep".into()]), flag: "--tools" };
     let twice = load(&Sources { flags: vec![flag], ..bench.sources() }).unwrap();
     assert_eq!(twice.tools.enabled, ["ro", "+write", "-ls", "-grep"]);
 }
@@ -336,7 +336,7 @@ fn errors_of_all_layers_are_reported_at_once_in_the_order_of_the_layers() {
     let bench =
         Bench::new(&[("PIRN_MAX_TURNS", "x"), ("PIRN_PROFILE", "ci"), ("PIRN_TRUST", "1"), ("PIRN_MAX_COST", "1")]);
     let file = bench.write("c.toml", "modle = 1\nthinking = 'x'\n");
-    let flag = Override { key: "limits.timeout", value: Value::String("soon".to_owned()), origin: "--timeout" };
+    let flag = Override { key: "limits.timeout", value: Value::String("soon".to_owned()), flag: "--timeout" };
     let sources = Sources {
         config_file: Some(file),
         sets: vec!["output.verbosity=9".to_owned()],
@@ -383,7 +383,9 @@ fn the_config_file_is_named_by_flag_or_variable_and_must_be_readable() {
     assert_eq!(load(&bench.sources()).unwrap().model, "env");
     let by_flag = bench.write("f.toml", "model = 'flag'\n");
     let sources = |config_file| Sources { config_file: Some(config_file), ..bench.sources() };
-    assert_eq!(load(&sources(by_flag)).unwrap().model, "flag");
+    let settings = load(&sources(by_flag)).unwrap();
+    assert_eq!(settings.model, "flag");
+    assert_eq!(settings.files().collect::<Vec<_>>(), [bench.dir.path().join("f.toml")]);
     assert_eq!(by_env, Path::new("e.toml"));
     let error = load(&sources(PathBuf::from("no.toml"))).unwrap_err().to_string();
     assert!(error.starts_with("no.toml: cannot be read: "), "{error}");
