@@ -280,7 +280,7 @@ impl Running {
                 max_cost: None,
                 timeout_ms: limits.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
             },
-            config_files: self.settings.files.iter().map(|file| file.display().to_string()).collect(),
+            config_files: self.settings.files().map(|file| file.display().to_string()).collect(),
         }
     }
 

@@ -14,7 +14,7 @@ impl RunArgs {
     /// Every setting the flags give, in the order of the reference. `--set` and `--config` stay raw in their fields.
     pub fn overrides(&self) -> Vec<Override> {
         let mut list = Vec::new();
-        let mut add = |key, value, origin| list.push(Override { key, value, origin });
+        let mut add = |key, value, flag| list.push(Override { key, value, flag });
         if let Some(model) = &self.model {
             add("model", specs(model), "--model");
         }

@@ -93,7 +93,6 @@ impl Loader {
                 return self.errors.push(whole(format!("not UTF-8 at byte {offset}")));
             }
         };
-        self.settings.files.push(path.clone());
         match parse_file(&name, &text) {
             Ok(root) => {
                 self.layer(root, path.parent().unwrap_or(cwd), private);

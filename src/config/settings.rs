@@ -89,8 +89,6 @@ pub struct Settings {
     pub providers: BTreeMap<String, ProviderSettings>,
     /// Aliases.
     pub models: BTreeMap<String, ModelSettings>,
-    /// Files that were read, in order.
-    pub files: Vec<PathBuf>,
     /// Things worth a warning that do not stop a run.
     pub warnings: Vec<String>,
     pub(super) origins: BTreeMap<String, Origin>,
@@ -128,7 +126,6 @@ impl Default for Settings {
             tools: ToolSettings::default(),
             providers: BTreeMap::new(),
             models: BTreeMap::new(),
-            files: Vec::new(),
             warnings: Vec::new(),
             origins: BTreeMap::new(),
             files: Vec::new(),

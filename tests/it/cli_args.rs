@@ -282,7 +282,7 @@ fn flags_become_settings_with_their_origin() {
         "x",
     ]);
     let settings: Vec<String> =
-        args.overrides().iter().map(|item| format!("{} {}={}", item.origin, item.key, item.value)).collect();
+        args.overrides().iter().map(|item| format!("{} {}={}", item.flag, item.key, item.value)).collect();
     assert_eq!(
         settings,
         [
