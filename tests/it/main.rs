@@ -3,6 +3,10 @@
 mod chat_encode;
 mod chat_provider;
 mod http;
+//! The one integration crate.
+
+#[cfg(test)]
+#[cfg(test)]
 mod provider_errors;
 mod settle;
 mod support;

@@ -160,6 +160,7 @@ fn the_request_id_is_the_first_of_the_known_headers_http_13() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn every_overflow_text_is_recognised() {
     for (text, prompt_tokens, limit) in [
         ("prompt is too long: 213462 tokens > 200000 maximum", Some(213_462), Some(200_000)),
@@ -467,6 +468,7 @@ fn codes_worth_another_attempt_are_known_err_5() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn an_error_object_in_a_stream_is_classified_by_code_type_and_text() {
     for (body, kind, retryable, message) in [
         // case 52

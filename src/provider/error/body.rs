@@ -133,7 +133,7 @@ impl Facts {
         }
     }
 
-    /// `OpenRouter` passes the words of the provider behind it on in `metadata.raw`.
+    /// OpenRouter passes the words of the provider behind it on in `metadata.raw`.
     fn upstream(&mut self, metadata: &Value) {
         let Some(raw) = metadata.get("raw") else { return };
         let parsed = raw.as_str().and_then(|raw| serde_json::from_str::<Value>(raw).ok());

@@ -271,13 +271,12 @@ fn by_status(status: u16) -> Verdict {
         403 => (ErrorKind::Permission, false),
         404 => (ErrorKind::NotFound, false),
         408 => (ErrorKind::Timeout, true),
-        409 | 425 | 498 | 499 => (ErrorKind::Server, true),
         413 => return Verdict::settled(ErrorKind::Overflow, Sizes::default()),
         421 => (ErrorKind::Network, true),
         424 | 429 => (ErrorKind::RateLimit, true),
         501 | 505 => (ErrorKind::InvalidRequest, false),
         503 | 529 => (ErrorKind::Overloaded, true),
-        500..=599 => (ErrorKind::Server, true),
+        409 | 425 | 498 | 499 | 500..=599 => (ErrorKind::Server, true),
         _ => (ErrorKind::InvalidRequest, false),
     };
     Verdict::new(kind, retryable)

@@ -172,7 +172,7 @@ fn transport(kind: ErrorKind, context: &ErrorContext, text: &str) -> ErrorRecord
 enum Body {
     Empty,
     /// With the text as it came.
-    Json(Facts, String),
+    Json(Box<Facts>, String),
     /// Its title, or its text without tags.
     Html(String),
     Text(String),
@@ -200,7 +200,7 @@ impl Body {
             return Self::Empty;
         }
         if let Some(value) = json_in(text) {
-            return Self::Json(Facts::read(&value), text.to_owned());
+            return Self::Json(Box::new(Facts::read(&value)), text.to_owned());
         }
         if is_html(text) { Self::Html(html_text(text)) } else { Self::Text(text.to_owned()) }
     }
