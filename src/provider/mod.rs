@@ -6,12 +6,15 @@
 //!
 //! Must not know: loops, tools, sessions, printing.
 
+pub mod arguments;
 pub mod chat;
 pub mod compat;
 pub mod error;
 pub mod http;
 pub mod ids;
+pub mod json;
 pub mod redact;
 pub mod settle;
+pub mod sse;
 pub mod url;
 pub mod wire;

@@ -1,0 +1,141 @@
+//! Thinking that a model writes into its text, between tags (OC-14).
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+/// What a piece of text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Thinking,
+}
+
+/// Splits text at the tags. Only a tag that opens the reply counts; tags may be cut anywhere.
+#[derive(Debug, Default)]
+pub(super) struct ThinkTags {
+    place: Place,
+    /// Text that may be the beginning of a tag.
+    held: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Before,
+    Inside,
+    /// Between the closing tag and the first character of the answer: line ends are dropped.
+    Behind,
+    Answer,
+}
+
+impl ThinkTags {
+    /// Whether all further text is the answer.
+    pub(super) fn is_over(&self) -> bool {
+        self.place == Place::Answer
+    }
+
+    /// Takes text and gives the pieces that are sure.
+    pub(super) fn push(&mut self, text: &str, give: &mut impl FnMut(Kind, &str)) {
+        self.held.push_str(text);
+        let held = std::mem::take(&mut self.held);
+        let mut rest = held.as_str();
+        loop {
+            match self.place {
+                Place::Before => {
+                    let begin = rest.trim_start();
+                    if let Some(inside) = begin.strip_prefix(OPEN) {
+                        self.place = Place::Inside;
+                        rest = inside;
+                    } else if OPEN.starts_with(begin) {
+                        break;
+                    } else {
+                        self.place = Place::Answer;
+                    }
+                }
+                Place::Inside => {
+                    if let Some((thought, behind)) = rest.split_once(CLOSE) {
+                        give(Kind::Thinking, thought);
+                        self.place = Place::Behind;
+                        rest = behind;
+                    } else {
+                        let (sure, unsure) = split_at_tag(rest);
+                        give(Kind::Thinking, sure);
+                        rest = unsure;
+                        break;
+                    }
+                }
+                Place::Behind => {
+                    rest = rest.trim_start_matches(['\r', '\n']);
+                    if rest.is_empty() {
+                        break;
+                    }
+                    self.place = Place::Answer;
+                }
+                Place::Answer => {
+                    give(Kind::Text, rest);
+                    return;
+                }
+            }
+        }
+        rest.clone_into(&mut self.held);
+    }
+
+    /// No further text comes for now: what is held was no tag.
+    pub(super) fn flush(&mut self, give: &mut impl FnMut(Kind, &str)) {
+        let held = std::mem::take(&mut self.held);
+        match self.place {
+            Place::Before if held.trim_start().is_empty() => self.held = held,
+            Place::Before => {
+                self.place = Place::Answer;
+                give(Kind::Text, &held);
+            }
+            Place::Inside => give(Kind::Thinking, &held),
+            Place::Behind | Place::Answer => give(Kind::Text, &held),
+        }
+    }
+}
+
+/// Cuts off the longest end of `text` that may be the beginning of the closing tag.
+fn split_at_tag(text: &str) -> (&str, &str) {
+    let longest = (1..CLOSE.len()).rev().find(|len| CLOSE.get(..*len).is_some_and(|begin| text.ends_with(begin)));
+    text.split_at_checked(text.len() - longest.unwrap_or(0)).unwrap_or((text, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, ThinkTags};
+
+    fn split(pieces: &[&str]) -> (String, String) {
+        let (mut thinking, mut text) = (String::new(), String::new());
+        let mut give = |kind, piece: &str| match kind {
+            Kind::Thinking => thinking.push_str(piece),
+            Kind::Text => text.push_str(piece),
+        };
+        let mut tags = ThinkTags::default();
+        for piece in pieces {
+            tags.push(piece, &mut give);
+        }
+        tags.flush(&mut give);
+        (thinking, text)
+    }
+
+    #[test]
+    fn only_a_tag_that_opens_the_reply_counts_however_it_is_cut() {
+        for (whole, thinking, text) in [
+            ("<think>plan</think>\n\nanswer", "plan", "answer"),
+            (" \n<think>a</thin</think>b\n", "a</thin", "b\n"),
+            ("<think>never closed</thi", "never closed</thi", ""),
+            ("<thought>x", "", "<thought>x"),
+            ("say <think>x</think>", "", "say <think>x</think>"),
+            ("<thi", "", "<thi"),
+            ("<think></think>", "", ""),
+            ("<think>é</think>é<think>", "é", "é<think>"),
+            ("plain", "", "plain"),
+        ] {
+            assert_eq!(split(&[whole]), (thinking.to_owned(), text.to_owned()), "{whole}");
+            let letters: Vec<String> = whole.chars().map(String::from).collect();
+            let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
+            assert_eq!(split(&letters), (thinking.to_owned(), text.to_owned()), "{whole}, letter by letter");
+        }
+    }
+}
