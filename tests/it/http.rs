@@ -1,6 +1,8 @@
 //! The HTTP layer against the scripted server: headers, redirects, timers, TLS, proxies, connections.
 
 use std::future::poll_fn;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -269,6 +271,17 @@ async fn a_request_on_a_dead_pooled_connection_is_sent_again_once_and_silently()
 }
 
 #[tokio::test]
+async fn a_connection_the_server_closed_in_between_is_replaced() {
+    let server = Server::start([Reply::stream().send("1").then_close(), Reply::stream().send("2")]);
+    let client = plain();
+    for want in ["1", "2"] {
+        let mut response = client.post(request(&server.base_url())).await.unwrap();
+        assert_eq!(rest(&mut response).await, (want.as_bytes().to_vec(), None), "HTTP-5");
+    }
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
 async fn a_request_on_a_fresh_connection_is_never_sent_twice() {
     let server = Server::start([Reply::raw("")]).then_always(Reply::stream());
     let error = failed(plain().post(request(&server.base_url())).await);
@@ -349,7 +362,7 @@ async fn an_answer_of_another_status_comes_with_its_facts_and_a_bounded_body() {
 
 #[tokio::test]
 async fn unreachable_servers_are_retryable_network_errors_that_name_the_peer() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
     let garbage = Server::start([Reply::raw("SSH-2.0-OpenSSH_9\r\n")]);
@@ -374,7 +387,7 @@ async fn a_private_authority_is_trusted_where_it_is_configured_and_only_there() 
     let identity = Identity::new(&[]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ca.pem");
-    std::io::Write::write_all(&mut std::fs::File::create(&file).unwrap(), identity.ca_pem().as_bytes()).unwrap();
+    std::fs::File::create(&file).unwrap().write_all(identity.ca_pem().as_bytes()).unwrap();
     let trusted = [
         HttpSettings { ca_file: Some(file.clone()), ..HttpSettings::default() },
         HttpSettings { ssl_cert_file: Some(file.clone()), ..HttpSettings::default() },
@@ -412,7 +425,7 @@ async fn https_goes_through_a_connect_proxy_with_its_credentials() {
     let identity = Identity::new(&["api.example.test"]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ca.pem");
-    std::io::Write::write_all(&mut std::fs::File::create(&file).unwrap(), identity.ca_pem().as_bytes()).unwrap();
+    std::fs::File::create(&file).unwrap().write_all(identity.ca_pem().as_bytes()).unwrap();
     let server = Server::tls(&identity, [Reply::stream().send("ok")]);
     let proxy = Server::proxy(server.address(), Some("user:p@ss"), []);
     let through = |url: String| HttpSettings {
@@ -461,4 +474,45 @@ async fn cleartext_goes_to_a_proxy_with_the_whole_address_and_local_servers_do_n
     let forced = client(HttpSettings { proxy: forced, ..settings });
     let mut response = forced.post(request(&local.base_url())).await.unwrap();
     assert_eq!(rest(&mut response).await.0, b"forced", "HTTP-10: unless forced");
+}
+
+/// Serves one SOCKS5 client that names its target by name, and tunnels it to `upstream`. Gives the name.
+fn socks5(listener: &TcpListener, upstream: SocketAddr) -> io::Result<String> {
+    let (mut client, _) = listener.accept()?;
+    let mut hello = [0_u8; 3];
+    client.read_exact(&mut hello)?;
+    assert_eq!(hello, [5, 1, 0], "version 5, one method, no credentials");
+    client.write_all(&[5, 0])?;
+    let mut head = [0_u8; 5];
+    client.read_exact(&mut head)?;
+    assert_eq!(head[..4], [5, 1, 0, 3], "connect to a name");
+    let mut target = vec![0_u8; usize::from(head[4]) + 2];
+    client.read_exact(&mut target)?;
+    target.truncate(usize::from(head[4]));
+    client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
+    let mut server = TcpStream::connect(upstream)?;
+    let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
+    let up = std::thread::spawn(move || {
+        drop(io::copy(&mut from, &mut to));
+        drop(to.shutdown(Shutdown::Both));
+    });
+    drop(io::copy(&mut server, &mut client));
+    drop(client.shutdown(Shutdown::Both));
+    drop(up.join());
+    Ok(String::from_utf8_lossy(&target).into_owned())
+}
+
+#[tokio::test]
+async fn all_proxy_may_be_a_socks_proxy_that_resolves_names() {
+    let server = Server::start([Reply::stream().send("ok").until_close()]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("socks5h://{}", listener.local_addr().unwrap());
+    let upstream = server.address();
+    let proxy = std::thread::spawn(move || socks5(&listener, upstream).unwrap());
+    let all = ProxySettings { all: Some(Secret::new(address)), ..ProxySettings::default() };
+    let through = client(HttpSettings { proxy: all, ..HttpSettings::default() });
+    let mut response = through.post(request("http://api.example.test/v1")).await.expect("HTTP-10");
+    assert_eq!(rest(&mut response).await, (b"ok".to_vec(), None));
+    drop((response, through));
+    assert_eq!(blocking(move || proxy.join().unwrap()).await, "api.example.test");
 }

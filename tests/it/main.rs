@@ -1,20 +1,21 @@
-//! The integration tests, one crate.
-
-mod chat_encode;
-mod chat_provider;
-mod http;
 //! The one integration crate.
 
-#[cfg(test)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test that meets the unexpected fails loudly, also in its helpers"
+)]
+
 mod chat_decode;
-#[cfg(test)]
-#[cfg(test)]
+mod chat_encode;
 mod chat_golden;
-#[cfg(test)]
+mod chat_provider;
 mod corpus;
-#[cfg(test)]
+mod http;
 mod provider_errors;
 mod settle;
-mod support;
-#[cfg(test)]
 mod sse;
+mod support;
