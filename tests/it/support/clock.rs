@@ -20,6 +20,6 @@ impl Clock for Patient {
     }
 
     async fn sleep(&self, _duration: Duration) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
