@@ -236,12 +236,12 @@ impl Call<'_> {
 }
 
 fn missing_key(settings: &ChatSettings) -> ErrorRecord {
-    let mut record = ErrorRecord::new(ErrorKind::Auth, format!("{}: no API key", settings.provider));
-    record.provider = Some(settings.provider.clone());
-    if settings.key_hint.is_empty() {
-        return record;
+    let mut text = format!("{}: no API key", settings.provider);
+    if !settings.key_hint.is_empty() {
+        text.push_str("; set ");
+        text.push_str(&settings.key_hint.join(" or "));
     }
-    let names = settings.key_hint.join(" or ");
-    record.message.push_str(&format!("; set {names}"));
+    let mut record = ErrorRecord::new(ErrorKind::Auth, text);
+    record.provider = Some(settings.provider.clone());
     record
 }

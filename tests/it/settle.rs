@@ -30,6 +30,7 @@ fn model() -> Model {
     Model { prices: Some(prices), ..Model::unknown("p", "m", "openai-completions", "http://h") }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "items of a wire are results")]
 fn block(index: usize, event: BlockEvent) -> Item {
     Ok(ProviderEvent::Block { index, event })
 }
@@ -42,6 +43,7 @@ fn text_end(index: usize, text: &str) -> Item {
     block(index, BlockEvent::TextEnd { content: text.to_owned(), signature: None })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "items of a wire are results")]
 fn done(stop_reason: StopReason) -> Item {
     Ok(ProviderEvent::Done { stop_reason, raw_stop_reason: None, overflow: false })
 }
