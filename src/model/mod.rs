@@ -22,7 +22,7 @@ pub use builder::MessageBuilder;
 pub use error::{ErrorKind, ErrorRecord, ErrorRow};
 pub use event::{BlockEvent, Event, ToolResultView};
 pub use facts::{Input, Model, PriceTier, Prices, Thinking, ThinkingStyle};
-pub use ids::{EntryId, RunId, short_id};
+pub use ids::{CallIds, EntryId, RunId, short_id};
 pub use message::{
     ArgumentsError, AssistantBlock, AssistantHead, AssistantMessage, Content, CustomMessage, Diagnostic, Extra,
     ImageBlock, Message, TextBlock, ThinkingBlock, ToolCall, ToolResultMessage, UserContent, UserMessage,
