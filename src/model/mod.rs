@@ -20,7 +20,7 @@ mod usage;
 
 pub use builder::MessageBuilder;
 pub use error::{ErrorKind, ErrorRecord, ErrorRow};
-pub use event::{BlockEvent, Event, ToolResultView};
+pub use event::{BlockEvent, Event, MERGED_BYTES_MAX, ToolResultView};
 pub use facts::{Input, Model, PriceTier, Prices, Thinking, ThinkingStyle};
 pub use ids::{CallIds, EntryId, RunId, short_id};
 pub use message::{

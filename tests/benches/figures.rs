@@ -13,6 +13,7 @@
     reason = "a measuring program: it may stop at any surprise, and asks the kernel for the rusage of each child"
 )]
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
@@ -223,10 +224,10 @@ fn stream_of(model: &str) -> String {
     let count = |prefix: &str| model.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
     let mut out = String::new();
     let mut chunk = |delta: &str, finish: &str| {
-        drop(writeln!(
+        let _ = write!(
             out,
             "data: {{\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"{model}\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{finish}}}]}}\n\n"
-        ));
+        );
     };
     if let Some(deltas) = count("deltas-") {
         for n in 0..deltas {

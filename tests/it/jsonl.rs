@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use pirn::model::{
     AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, Content, ErrorKind, ErrorRecord, Event, Extra,
-    Message, Reason, RunId, RunOutcome, StopReason, Thinking, ThinkingBlock, ToolCall, ToolResultMessage,
-    ToolResultView, Usage,
+    MERGED_BYTES_MAX, Message, Reason, RunId, RunOutcome, StopReason, Thinking, ThinkingBlock, ToolCall,
+    ToolResultMessage, ToolResultView, Usage,
 };
 use pirn::print::{
-    Encoder, Level, LimitsLine, MERGED_BYTES_MAX, ModelRef, ResultLine, SESSION_VERSION, SessionLine, UsageShare,
-    UsageTotals, merge,
+    Encoder, Level, LimitsLine, ModelRef, ResultLine, SESSION_VERSION, SessionLine, UsageShare, UsageTotals, merge,
 };
 use serde_json::{Map, Value, json};
 
