@@ -129,7 +129,7 @@ impl Run<'_> {
                 }
             }
             AssistantEvent::Usage(usage) if reading.started => {
-                reading.builder.usage(usage.clone());
+                reading.builder.usage((*usage).clone());
                 reading.usage = Some(usage);
             }
             AssistantEvent::Warning { code, message } => {
@@ -157,7 +157,7 @@ struct Reading {
     builder: MessageBuilder,
     started: bool,
     /// Numbers that arrived since the last update.
-    usage: Option<Usage>,
+    usage: Option<Box<Usage>>,
 }
 
 impl Reading {

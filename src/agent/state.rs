@@ -121,7 +121,7 @@ impl State {
                     // What the loop let through fits.
                     let _fits = builder.fold(*index, event);
                     if let Some(usage) = usage {
-                        builder.usage(usage.clone());
+                        builder.usage((**usage).clone());
                     }
                 }
             }

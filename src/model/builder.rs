@@ -71,7 +71,7 @@ impl MessageBuilder {
                 };
                 self.close(index, AssistantBlock::Thinking(block))?;
             }
-            BlockEvent::ToolCallEnd(call) => self.close(index, AssistantBlock::ToolCall(call.clone()))?,
+            BlockEvent::ToolCallEnd(call) => self.close(index, AssistantBlock::ToolCall((**call).clone()))?,
         }
         Some(())
     }
@@ -228,7 +228,7 @@ mod tests {
         for index in 0..3 {
             assert!(builder.apply(index, start("c1")).is_some());
             let call = ToolCall { id: "c1".to_owned(), name: "echo".to_owned(), ..ToolCall::default() };
-            assert!(builder.apply(index, BlockEvent::ToolCallEnd(call)).is_some());
+            assert!(builder.apply(index, BlockEvent::ToolCallEnd(Box::new(call))).is_some());
         }
         let message = builder.finish(StopReason::ToolUse, None, false);
         let ids: Vec<&str> = message.calls().map(|call| call.id.as_str()).collect();

@@ -27,7 +27,7 @@ pub enum BlockEvent {
     },
     /// Raw JSON text.
     ToolCallDelta(String),
-    ToolCallEnd(ToolCall),
+    ToolCallEnd(Box<ToolCall>),
 }
 
 impl BlockEvent {
@@ -93,7 +93,7 @@ pub enum Event {
     MessageUpdate {
         index: usize,
         event: BlockEvent,
-        usage: Option<Usage>,
+        usage: Option<Box<Usage>>,
     },
     /// Complete and authoritative; the transcript grows here.
     MessageEnd {

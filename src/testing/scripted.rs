@@ -156,7 +156,7 @@ fn block_events(block: &AssistantBlock, chunk: Option<(usize, usize)>, random: &
             };
             let mut events = vec![BlockEvent::ToolCallStart { id: call.id.clone(), name: call.name.clone() }];
             events.extend(cut(&raw, chunk, random).into_iter().map(BlockEvent::ToolCallDelta));
-            events.push(BlockEvent::ToolCallEnd(call.clone()));
+            events.push(BlockEvent::ToolCallEnd(Box::new(call.clone())));
             events
         }
         AssistantBlock::Other(_) => Vec::new(),

@@ -64,7 +64,7 @@ pub(super) fn thinking_text_and_call() -> Reply {
         block(2, BlockEvent::ToolCallStart { id: "c1".to_owned(), name: "echo".to_owned() }),
         block(2, BlockEvent::ToolCallDelta("{\"v\":".to_owned())),
         block(2, BlockEvent::ToolCallDelta("\"1\"}".to_owned())),
-        block(2, BlockEvent::ToolCallEnd(c1)),
+        block(2, BlockEvent::ToolCallEnd(Box::new(c1))),
         end(
             StopReason::ToolUse,
             vec![AssistantBlock::Thinking(thinking), AssistantBlock::text("go"), echo("c1", "1")],
@@ -100,7 +100,7 @@ pub(super) fn overlapping_blocks() -> Reply {
         delta(0, "b"),
         block(1, BlockEvent::ToolCallDelta("{\"v\":\"1\"}".to_owned())),
         block(0, BlockEvent::TextEnd { content: "ab".to_owned(), signature: None }),
-        block(1, BlockEvent::ToolCallEnd(c1)),
+        block(1, BlockEvent::ToolCallEnd(Box::new(c1))),
         end(StopReason::ToolUse, vec![AssistantBlock::text("ab"), echo("c1", "1")], None),
     ])
 }
@@ -340,7 +340,7 @@ async fn usage_stands_only_on_the_update_that_follows_new_numbers() {
     let script = vec![
         start(),
         text_start(0),
-        Act::Emit(AssistantEvent::Usage(numbers)),
+        Act::Emit(AssistantEvent::Usage(Box::new(numbers))),
         delta(0, "a"),
         delta(0, "b"),
         done("ab"),
