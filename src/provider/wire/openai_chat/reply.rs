@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::blocks::{BLOCKS_MAX, Blocks, note};
 use super::chunk::{Choice, Chunk, is_error_field};
 use super::decode::ChatDecoderOptions;
+use super::mold::Mold;
 use super::stop::{self, Verdict};
 use super::usage;
 use crate::model::{ErrorKind, ErrorRecord, StopReason, Usage};
@@ -52,6 +53,8 @@ pub(super) struct Reply {
     /// The beginning of what was no chunk.
     noise: Option<String>,
     done: bool,
+    /// Reads the chunks that differ from the last one in one string only.
+    mold: Mold,
 }
 
 impl Reply {
@@ -72,6 +75,7 @@ impl Reply {
             whole: false,
             noise: None,
             done: false,
+            mold: Mold::default(),
         }
     }
 
@@ -121,8 +125,17 @@ impl Reply {
             self.skip(text, out);
             return Ok(());
         }
+        if let Some((slot, body)) = self.mold.read(text) {
+            self.blocks.more(slot, body, out);
+            return self.check_limit(out);
+        }
         if let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(text) {
-            return self.chunk(&chunk, text, out);
+            self.chunk(&chunk, text, out)?;
+            // Before the reply has begun, a chunk also announces it.
+            if self.started {
+                self.mold.keep(text, &chunk);
+            }
+            return Ok(());
         }
         // One repair (JSON-5); if that is not enough, a tree, which also forgives a key that stands twice.
         let mended = json::repair(text, Surrogates::Keep);
@@ -186,6 +199,10 @@ impl Reply {
         if let Some(choice) = choice {
             self.choice(choice, out);
         }
+        self.check_limit(out)
+    }
+
+    fn check_limit(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ErrorRecord> {
         if self.blocks.is_over_limit() {
             let message = format!("the reply has more than {BLOCKS_MAX} blocks");
             return Err(self.fail(ErrorRecord::new(ErrorKind::StreamTooLarge, message), out));
