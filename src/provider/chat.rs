@@ -209,6 +209,7 @@ impl Call<'_> {
             provider: self.context.provider,
             model_id: self.request.model.id.clone(),
             request_id: response.meta.request_id.clone(),
+            url: self.context.url.clone(),
             think_tags: self.compat.think_tags,
             finish_reason_required: self.compat.finish_reason,
             request_chars: encode::request_chars(self.request),
@@ -241,7 +242,7 @@ fn missing_key(settings: &ChatSettings) -> ErrorRecord {
     if settings.key_hint.is_empty() {
         return record;
     }
-    let names = settings.key_hint.join(" or ");
-    record.message.push_str(&format!("; set {names}"));
+    record.message.push_str("; set ");
+    record.message.push_str(&settings.key_hint.join(" or "));
     record
 }

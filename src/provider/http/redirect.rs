@@ -69,7 +69,9 @@ mod tests {
 
     #[test]
     fn only_redirects_that_keep_the_method_are_followed() {
-        let table: [(&str, u16, Option<&str>, Result<Option<&str>, &str>); 9] = [
+        // From, status, location; the next address or what the error says.
+        type Row = (&'static str, u16, Option<&'static str>, Result<Option<&'static str>, &'static str>);
+        let table: [Row; 9] = [
             ("http://a/v1", 200, Some("/x"), Ok(None)),
             ("http://a/v1", 307, Some("/x"), Ok(Some("http://a/x"))),
             ("http://a/v1", 308, Some("https://b/x"), Ok(Some("https://b/x"))),

@@ -117,7 +117,12 @@ impl Expired {
             Self::Idle(limit) => format!("idle timeout: no data for {}", seconds(limit)),
             Self::Progress(limit) => format!("progress timeout: no model event for {}", seconds(limit)),
         };
-        error::timeout(context, &text)
+        let key = match self {
+            Self::FirstEvent(_) => "first_event_timeout",
+            Self::Idle(_) => "idle_timeout",
+            Self::Progress(_) => "progress_timeout",
+        };
+        error::timeout(context, &text).with_hint(format!("limits.{key} sets this limit"))
     }
 }
 
