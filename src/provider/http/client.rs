@@ -82,11 +82,15 @@ impl HttpClient {
     }
 
     /// Checks what was configured for requests to this address, so that a mistake is found before anything is sent:
-    /// proxies, and certificate files that were named. Blocks while such files are read. Errors: kind `config`.
+    /// proxies, and certificate files that were named. Blocks while such files are read; pipes are left to
+    /// the first request. Errors: kind `config`.
     pub fn check(&self, url: &str) -> Result<(), ErrorRecord> {
         let settings = &self.shared.settings;
-        let named = settings.ca_file.is_some() || settings.ssl_cert_file.is_some() || settings.ssl_cert_dir.is_some();
-        if named && is_secure(url) {
+        let files = [&settings.ca_file, &settings.ssl_cert_file, &settings.ssl_cert_dir];
+        let named: Vec<_> = files.into_iter().flatten().collect();
+        // A pipe may keep its reader waiting; what is wrong with one is told by the first request.
+        let waits = named.iter().any(|path| path.metadata().is_ok_and(|facts| !facts.is_file() && !facts.is_dir()));
+        if !named.is_empty() && !waits && is_secure(url) {
             return self.shared.secure().map(drop);
         }
         ProxyRules::new(&settings.proxy).map(drop)

@@ -139,6 +139,8 @@ fn a_mistake_is_named_with_its_place_before_anything_is_sent() {
         (&["-m", "demo,openai/x"], "fallback models are not available in this version"),
         (&["-t", "write"], "tool write is not available in this version"),
         (&["-t", "raed"], "unknown tool raed\nhint: did you mean read?"),
+        (&["-qv"], "--quiet cannot be used with --verbose\n"),
+        (&["--system", "@none.md"], "none.md"),
         (&["--then", "y"], "--then is not available in this version"),
     ] {
         let stderr = stderr_of(Pirn::demo(args.iter().copied().chain(["x"])), 2);
@@ -245,6 +247,7 @@ fn headers_of_a_provider_are_expanded_added_and_never_shown() {
             .env("TEAM", "core")
     });
     assert_eq!((request.header("x-team"), request.header("x-mode")), (Some("core"), Some("fast")));
+    assert_eq!(request.header("accept"), Some("*/*"), "HTTP-3: false removes ours; no wish of ours is left");
     assert_eq!(request.header("user-agent"), Some("mine/1"), "HTTP-3: the provider's configuration wins");
     assert_eq!(request.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
 
@@ -402,10 +405,8 @@ fn a_404_is_not_repeated_and_names_the_address_without_the_key_cfg_06() {
 
 #[test]
 fn an_unreachable_server_is_75_and_names_the_address() {
-    // A port that was free a moment ago.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Nobody listens there.
+    let address = "127.0.0.1:1";
     let call = Pirn::new(["-m", "openai/m", "x"]).env("OPENAI_BASE_URL", format!("http://{address}/v1"));
     let stderr = stderr_of(call.env("OPENAI_API_KEY", KEY), 75);
     assert!(stderr.starts_with(&format!("pirn: network: openai: cannot connect to {address}: ")), "{stderr}");

@@ -251,7 +251,7 @@ fn a_stream_that_goes_quiet_ends_at_the_idle_limit_net_12() {
         reply.pause(std::time::Duration::from_millis(50)).send(": ping\n\n")
     });
     let server = Server::start([pings.hold()]);
-    let limits = ["--set", "limits.idle_timeout=900ms", "--set", "limits.progress_timeout=1s"];
+    let limits = ["--set", "limits.idle_timeout=9s", "--set", "limits.progress_timeout=1s"];
     let output = Pirn::of_server(&server, ["--json"].iter().chain(&limits).chain(&["x"])).run();
     assert_eq!(output.code(), 75, "{}", output.stderr);
     assert_eq!(output.result()["error"]["message"], "openai: progress timeout: no model event for 1 s");
@@ -460,9 +460,10 @@ fn a_reply_that_never_began_is_kept_for_the_record_msg_04() {
     let running = Pirn::of_server(&server, ["--json", "x"]).spawn();
     assert!(server.wait_requests(1));
     running.wait_stdout("\"stopReason\":\"pending\"");
-    running.signal(rustix::process::Signal::INT);
+    // Not SIGINT: a test runner in the background of a script ignores that one, and so would the binary.
+    running.signal(rustix::process::Signal::TERM);
     let output = running.wait();
-    assert_eq!((output.code(), output.signal()), (130, Some(2)), "{}", output.stderr);
+    assert_eq!((output.code(), output.signal()), (143, Some(15)), "{}", output.stderr);
     let reply = last_reply(&output);
     assert_eq!((&reply["stopReason"], &reply["content"]), (&"aborted".into(), &json!([])));
     assert_eq!(output.lines_of("agent_end")[0]["messages"].as_array().unwrap().len(), 2);
