@@ -1,7 +1,7 @@
 //! The prompt of a call, read from where the call says.
 //!
-//! Keeps true: nothing is read before the call is known to make sense; files are read and
-//! decoded before stdin, so that a mistake in one does not cost a wait; dropping the future ends the wait.
+//! Keeps true: nothing is read before the call is known to make sense; files are read and decoded before stdin, so that
+//! a mistake in one does not cost a wait; dropping the future ends the wait.
 //!
 //! Must not know: signals, timeouts of the run, where notices go.
 

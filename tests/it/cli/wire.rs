@@ -399,6 +399,26 @@ fn empty_arguments_are_an_empty_object_net_22() {
 }
 
 #[test]
+fn calls_that_cannot_run_are_told_to_the_model_and_sent_back_as_valid_json() {
+    for (name, arguments, wanted) in [
+        ("read", "not json", "JSON"),
+        ("read", "[1]", "JSON"),
+        ("read", "{\"path\":[]}", "path"),
+        ("read", "{\"file\":\"a.txt\",\"colour\":\"red\"}", "colour"),
+        ("no_such_tool", "{\"x\":1}", "Unknown tool \"no_such_tool\". Available: ls, read."),
+    ] {
+        let call = json!([{"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}}]);
+        let (output, bodies) = run([stream(&[calls(&call), finish("tool_calls")]), chat_text("done")]);
+        assert_eq!((output.code(), &output.result()["text"]), (0, &"done".into()), "{arguments}: {}", output.stderr);
+        let texts = results(&bodies[1]);
+        assert!(texts.len() == 1 && texts[0].contains(wanted), "{arguments}: {texts:?}");
+        let end = output.lines_of("tool_execution_end").remove(0);
+        assert_eq!((&end["isError"], end.get("durationMs")), (&true.into(), None), "{arguments}: it did not run");
+        assert!(!output.stdout.contains("alpha"), "{arguments}");
+    }
+}
+
+#[test]
 fn a_refusal_of_any_shape_names_status_host_and_reason_net_31() {
     let html = "<html><head><title>502 Bad Gateway</title></head><body><h1>nginx</h1></body></html>";
     let echo = format!("{{\"detail\":[{{\"msg\":\"bad key {KEY}\"}}]}}");
