@@ -74,7 +74,7 @@ pub(super) fn build(
         model.thinking_level_map.insert(Thinking::Off.as_str().to_owned(), serde_json::Value::Null);
     }
     let session_id = ids.next_id();
-    let provider = provider(&connection, env, settings, clock);
+    let provider = provider(&connection, env, settings, clock)?;
     let mut options = AgentOptions::new(
         provider,
         crate::agent::Settings {
@@ -149,9 +149,14 @@ fn stream_options(settings: &Settings, connection: &Connection) -> StreamOptions
     }
 }
 
-fn provider(connection: &Connection, env: &Env, settings: &Settings, clock: &Arc<dyn Clock>) -> Arc<dyn Provider> {
+fn provider(
+    connection: &Connection,
+    env: &Env,
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Provider>, ErrorRecord> {
     if connection.provider == DEMO {
-        return Arc::new(DemoProvider);
+        return Ok(Arc::new(DemoProvider));
     }
     let proxies = env.proxies();
     let http = HttpClient::new(
@@ -179,8 +184,9 @@ fn provider(connection: &Connection, env: &Env, settings: &Settings, clock: &Arc
         headers: connection.headers.clone(),
         ..ChatSettings::keyless(connection.provider.as_str())
     };
+    http.check(&connection.base_url)?;
     warm_up(&http, &connection.base_url);
-    Arc::new(ChatProvider::new(chat, http))
+    Ok(Arc::new(ChatProvider::new(chat, http)))
 }
 
 /// Builds the client while the prompt is read (providers PERF-1). Certificates cost milliseconds; without them there

@@ -14,6 +14,7 @@ use crate::port::ProviderEvent;
 use crate::provider::error::{ErrorContext, stream_error};
 use crate::provider::json::{self, Raw, Surrogates};
 use crate::provider::redact::escape_controls;
+use crate::provider::url::shown;
 
 /// Bytes of a body shown in an error.
 const EXCERPT_BYTES: usize = 200;
@@ -62,6 +63,7 @@ impl Reply {
         let context = ErrorContext {
             provider: options.provider.clone(),
             request_id: options.request_id.clone(),
+            url: options.url.clone(),
             ..ErrorContext::default()
         };
         Self {
@@ -81,6 +83,14 @@ impl Reply {
 
     pub(super) fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// What to look at when the server turns out to be none of ours.
+    pub(super) fn address_hint(&self) -> String {
+        match &self.context.url {
+            Some(url) => format!("check the base URL: {}", shown(url)),
+            None => "check the base URL".to_owned(),
+        }
     }
 
     /// Takes one event of a stream.
