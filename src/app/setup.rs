@@ -65,14 +65,10 @@ pub(super) fn build(
     ids: &Arc<dyn Ids>,
 ) -> Result<Setup, ErrorRecord> {
     let catalogue = Catalogue::new(settings, env)?;
-    let Choice { mut model, thinking, warnings, .. } = catalogue.choose(&settings.model)?;
+    let Choice { model, thinking, warnings, .. } = catalogue.choose(&settings.model)?;
     let connection = catalogue.connection(&model)?;
     let tools = tools(settings, env)?;
     let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
-    if thinking.is_none() {
-        // The model's own default: the request says nothing about thinking, not even that it is off.
-        model.thinking_level_map.insert(Thinking::Off.as_str().to_owned(), serde_json::Value::Null);
-    }
     let session_id = ids.next_id();
     let provider = provider(&connection, env, settings, clock)?;
     let mut options = AgentOptions::new(
@@ -86,7 +82,7 @@ pub(super) fn build(
                 !tools.is_empty(),
             ),
             model: model.clone(),
-            thinking: thinking.unwrap_or_default(),
+            thinking,
             tools: tools.clone(),
         },
     );

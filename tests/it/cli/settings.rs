@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{KEY, Output, Pirn};
 use crate::support::chat::{chat_text, chat_tool};
-use crate::support::server::{Recorded, Reply, Server};
+use crate::support::request::Recorded;
+use crate::support::server::{Reply, Server};
 use crate::support::tls::Identity;
 
 /// Flags, variables, and what holds in the end: model, turns, timeout, tools.
