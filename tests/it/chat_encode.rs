@@ -443,6 +443,8 @@ fn a_level_is_written_the_way_the_server_reads_it() {
     }
     let mut switch = request(reasoner("m", &json!({})), vec![user("hi")]);
     switch.model.thinking_style = Some(ThinkingStyle::Adaptive);
+    assert_eq!(encode(&switch, &with("openrouter"))["reasoning"], Value::Null, "nothing asked, nothing said");
+    switch.thinking = Some(Thinking::Off);
     assert_eq!(encode(&switch, &with("openrouter"))["reasoning"], json!({"enabled": false}));
 }
 
