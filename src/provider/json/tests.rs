@@ -122,3 +122,20 @@ fn brackets_are_followed_over_pieces_and_strings() {
         assert_eq!(balance.is_closed(), closed, "{pieces:?}");
     }
 }
+
+#[test]
+fn where_a_text_is_cut_does_not_change_its_brackets() {
+    for (text, closed) in [
+        (r#"{"a":"x\\","b":"\"}","c":[{"d":"{"}]}"#, true),
+        (r#"{"a":"x\\\","b":1}"#, false),
+        (r#"{"a":"}","b":{"#, false),
+        (r#"{"a":"\u007d\n"}"#, true),
+    ] {
+        for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            let mut balance = Balance::default();
+            balance.feed(&text[..cut]);
+            balance.feed(&text[cut..]);
+            assert_eq!(balance.is_closed(), closed, "{text} cut at {cut}");
+        }
+    }
+}

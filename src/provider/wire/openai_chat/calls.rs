@@ -1,7 +1,7 @@
 //! Which call a fragment belongs to. Servers agree on little: some send an index for every fragment, some the same
 //! index for every call, some no index, some no id.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::provider::json::{Balance, Unescaper};
 
@@ -65,9 +65,9 @@ pub(super) struct Address<'a> {
 pub(super) struct Calls {
     list: Vec<Call>,
     /// The newest call of an index.
-    by_index: HashMap<i64, usize>,
+    by_index: BTreeMap<i64, usize>,
     /// The newest call of an id.
-    by_id: HashMap<String, usize>,
+    by_id: BTreeMap<String, usize>,
 }
 
 impl Calls {
@@ -90,7 +90,7 @@ impl Calls {
     /// The call a fragment belongs to; nothing for a new one (OC-9).
     pub(super) fn route(&self, to: Address<'_>) -> Option<usize> {
         let by_index = to.index.and_then(|index| self.at(self.by_index.get(&index)));
-        let by_id = self.at(self.by_id.get(to.id)).filter(|_| !to.id.is_empty());
+        let by_id = if to.id.is_empty() { None } else { self.at(self.by_id.get(to.id)) };
         let last = self.list.last().map(|call| (self.list.len() - 1, call));
         let (at, _) = match (by_index, by_id) {
             (Some((at, call)), _) if to.id.is_empty() || call.id == to.id => (at, call),
