@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
+use super::apart;
 use super::report::Screen;
 use super::setup::{self, Setup};
 use super::signals::{Signals, cause_of};
@@ -18,8 +19,8 @@ use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
 use crate::port::{Clock, Ids, SinkError, UuidIds};
 use crate::print::{
-    Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine, SESSION_VERSION,
-    STALL_LIMIT, SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
+    self, Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine, SESSION_VERSION,
+    SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
 };
 
 /// Runs the agent once.
@@ -31,11 +32,17 @@ pub(super) async fn command(
     clock: Arc<dyn Clock>,
 ) -> Exit {
     let started_ms = clock.monotonic_ms();
-    let loaded = setup::working_directory(args.cd.as_deref())
-        .and_then(|cwd| setup::settings(&args, env, &cwd).map(|settings| (cwd, settings)));
-    let (cwd, settings) = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) => return screen.fail(error, &*clock).await,
+    let reading = {
+        let (args, env) = (args.clone(), env.clone());
+        apart(move || {
+            let cwd = setup::working_directory(args.cd.as_deref())?;
+            setup::settings(&args, &env, &cwd).map(|settings| (cwd, settings))
+        })
+    };
+    let (cwd, settings) = match signals.unless(reading).await {
+        Ok(Ok(loaded)) => loaded,
+        Ok(Err(error)) => return screen.fail(error, &*clock).await,
+        Err(cause) => return screen.cancelled(cause, &*clock).await,
     };
     let screen = Screen::new(env, &settings);
     let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
@@ -141,7 +148,7 @@ struct Running {
 /// How the wait for the agent ended.
 enum Ended {
     Outcome(Result<RunOutcome, AgentError>),
-    /// A second signal: leave at once.
+    /// A signal while the run was ending already: leave at once.
     Now,
     /// The reader of stdout took nothing more after the run was to end.
     Stalled,
@@ -198,17 +205,18 @@ impl Running {
         stdout_failure: &mut Option<StdoutFailure>,
     ) -> Ended {
         let clock = Arc::clone(&self.deadline.clock);
-        let mut stdout = self.printer.stdout_watch();
+        let printer = &self.printer;
+        let mut stdout = printer.stdout_watch();
         let heartbeat = self.settings.output.heartbeat;
         let mut beats: u32 = 0;
         let run = agent.prompt(prompt);
-        tokio::pin!(run);
+        let stalled = print::stalled(&*clock, || printer.moved());
+        tokio::pin!(run, stalled);
         loop {
-            let moved = self.printer.moved();
             tokio::select! {
                 biased;
                 signal = self.signals.next() => {
-                    if cause.is_some_and(is_signal) {
+                    if cause.is_some() {
                         return Ended::Now;
                     }
                     end(agent, cause, cause_of(signal));
@@ -220,11 +228,7 @@ impl Running {
                 () = self.deadline.passed(), if cause.is_none() => end(agent, cause, CancelCause::Timeout),
                 outcome = &mut run => return Ended::Outcome(outcome),
                 // After the end was asked for, the run waits only for its tools and for the reader of stdout.
-                () = clock.sleep(STALL_LIMIT), if cause.is_some() => {
-                    if self.printer.moved() == moved {
-                        return Ended::Stalled;
-                    }
-                }
+                () = &mut stalled, if cause.is_some() => return Ended::Stalled,
                 () = beat(heartbeat, beats, &self.deadline), if heartbeat.is_some() => {
                     beats = beats.saturating_add(1);
                     let elapsed_ms = self.deadline.elapsed_ms();
@@ -235,21 +239,40 @@ impl Running {
         }
     }
 
+    /// Waits for the reader of stdout. What asks for the end only now leaves the verdict as it is, since that may
+    /// have been read, but no longer lets the reader take its time.
     async fn finish(self, exit: Exit, cause: Option<CancelCause>) -> Exit {
         let Self { screen, printer, mut signals, deadline, .. } = self;
-        let patience = if cause.is_some() { Patience::Stall } else { Patience::Endless };
         let clock = Arc::clone(&deadline.clock);
-        let done = printer.finish(patience, &*clock);
+        let hurry = CancellationToken::new();
+        if cause.is_some() {
+            hurry.cancel();
+        }
+        let done = printer.finish_unless(hurry.cancelled(), &*clock);
         tokio::pin!(done);
-        let finished = tokio::select! {
-            finished = &mut done => finished,
-            // Everything is decided; who cannot wait for the reader any longer gets the shell.
-            signal = signals.next() => {
-                return if cause.is_some() { exit } else { Verdict::cancelled(Some(cause_of(signal))).exit() };
+        let mut late = None;
+        let finished = loop {
+            let asked = cause.or(late).is_some();
+            tokio::select! {
+                biased;
+                finished = &mut done => break finished,
+                signal = signals.next() => {
+                    if asked {
+                        break Finished::Stalled;
+                    }
+                    late = Some(cause_of(signal));
+                    hurry.cancel();
+                }
+                () = deadline.passed(), if !asked => {
+                    late = Some(CancelCause::Timeout);
+                    hurry.cancel();
+                }
             }
         };
         match finished {
-            Finished::Complete | Finished::Stalled => exit,
+            Finished::Complete => exit,
+            // What nobody has read is no success.
+            Finished::Stalled => late.map_or(exit, |late| Verdict::cancelled(Some(late)).exit()),
             Finished::Failed(failure) => screen.stdout_failed(&failure, exit, &*clock).await,
             Finished::Lost => {
                 let record = ErrorRecord::new(ErrorKind::Internal, "the printer stopped");
@@ -325,13 +348,6 @@ async fn tell(handle: &Handle, msg: Msg) {
 fn end(agent: &Agent, cause: &mut Option<CancelCause>, why: CancelCause) {
     agent.abort_with(why);
     cause.get_or_insert(why);
-}
-
-fn is_signal(cause: CancelCause) -> bool {
-    match cause {
-        CancelCause::Hup | CancelCause::Int | CancelCause::Term => true,
-        CancelCause::Timeout | CancelCause::Pipe | CancelCause::Steer | CancelCause::Hook => false,
-    }
 }
 
 /// Waits for the beat behind the first `beats` ones.

@@ -249,29 +249,45 @@ impl Printer {
     /// Prints what is queued, flushes and ends the thread. Other handles may still exist; what they send later is
     /// refused.
     pub async fn finish(self, patience: Patience, clock: &dyn Clock) -> Finished {
+        match patience {
+            Patience::Endless => self.finish_unless(std::future::pending(), clock).await,
+            Patience::Stall => self.finish_unless(std::future::ready(()), clock).await,
+        }
+    }
+
+    /// The same; the reader has all the time it wants until `hurry` is ready, and patience ends at [`STALL_LIMIT`]
+    /// from then on.
+    pub async fn finish_unless(self, hurry: impl Future<Output = ()>, clock: &dyn Clock) -> Finished {
         let Self { queue, failure: _, done, moved, thread } = self;
         let ending = async {
             // A printer that is gone tells so by `done`.
             drop(queue.send(Command::Finish).await);
             done.await
         };
-        tokio::pin!(ending);
-        let end = loop {
-            let before = moved.load(Ordering::Relaxed);
-            tokio::select! {
-                biased;
-                end = &mut ending => break end,
-                () = clock.sleep(STALL_LIMIT), if patience == Patience::Stall => {
-                    if moved.load(Ordering::Relaxed) == before {
-                        return Finished::Stalled;
-                    }
-                }
-            }
+        let stalled = async {
+            hurry.await;
+            stalled(clock, || moved.load(Ordering::Relaxed)).await;
+        };
+        let end = tokio::select! {
+            biased;
+            end = ending => end,
+            () = stalled => return Finished::Stalled,
         };
         match (end, thread.join()) {
             (Ok(None), Ok(())) => Finished::Complete,
             (Ok(Some(failure)), Ok(())) => Finished::Failed(failure),
             (Err(_), _) | (_, Err(_)) => Finished::Lost,
+        }
+    }
+}
+
+/// Waits until a count has stood still for [`STALL_LIMIT`].
+pub async fn stalled(clock: &dyn Clock, moved: impl Fn() -> u64) {
+    loop {
+        let before = moved();
+        clock.sleep(STALL_LIMIT).await;
+        if moved() == before {
+            return;
         }
     }
 }

@@ -46,6 +46,7 @@ pub(crate) struct Pirn {
     stdin: Stdin,
     stdout: Stdio,
     stderr: Stdio,
+    script: Option<&'static str>,
     dir: tempfile::TempDir,
 }
 
@@ -58,6 +59,7 @@ impl Pirn {
             stdin: Stdin::Null,
             stdout: Stdio::piped(),
             stderr: Stdio::piped(),
+            script: None,
             dir,
         }
     }
@@ -99,6 +101,12 @@ impl Pirn {
         self
     }
 
+    /// Runs a shell script instead, in which `"$0" "$@"` is the call.
+    pub(crate) fn script(mut self, script: &'static str) -> Self {
+        self.script = Some(script);
+        self
+    }
+
     /// A file in the working directory.
     pub(crate) fn file(self, name: &str, bytes: impl AsRef<[u8]>) -> Self {
         std::fs::write(self.dir.path().join(name), bytes).unwrap();
@@ -111,7 +119,14 @@ impl Pirn {
 
     /// The bare command, without its streams.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = match self.script {
+            Some(script) => {
+                let mut shell = Command::new("bash");
+                shell.args(["-c", script]).arg(binary());
+                shell
+            }
+            None => Command::new(binary()),
+        };
         command.args(&self.args).current_dir(self.dir.path()).env_clear().envs(self.env.iter().cloned());
         command
     }
@@ -228,6 +243,10 @@ impl Running {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     /// Waits until stdout holds a text.
