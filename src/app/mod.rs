@@ -61,10 +61,7 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
         Err(error) => return screen.fail(internal_record(&format!("no signal handler: {error}")), &*clock).await,
     };
     match cli::parse(argv) {
-        Err(error) => {
-            let help = error.show_help.then(cli::short_help);
-            screen.fail_with_help(error.into(), help, &*clock).await
-        }
+        Err(error) => screen.refuse(error, &*clock).await,
         Ok(Invocation::Print(text)) => print_text(screen, text, &mut signals, &*clock).await,
         Ok(Invocation::Models(args)) => {
             let env = env.clone();

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::cli::JsonLevel;
+use crate::cli::{self, JsonLevel, UsageError};
 use crate::config::{Env, Settings, When};
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason};
@@ -57,8 +57,13 @@ impl Screen {
         self.fail_with_help(error, None, clock).await
     }
 
-    /// The same, with the short help ahead of it.
-    pub(super) async fn fail_with_help(&self, error: ErrorRecord, help: Option<String>, clock: &dyn Clock) -> Exit {
+    /// Tells a mistake in the call, behind the short help where that is worth showing.
+    pub(super) async fn refuse(&self, error: UsageError, clock: &dyn Clock) -> Exit {
+        let help = error.show_help.then(cli::short_help);
+        self.fail_with_help(error.into(), help, clock).await
+    }
+
+    async fn fail_with_help(&self, error: ErrorRecord, help: Option<String>, clock: &dyn Clock) -> Exit {
         let reason = exit::reason_before_call(error.kind);
         let exit = exit::of(reason, None, Some(error.kind), None);
         self.close(exit, ResultLine::nothing_sent(exit.code, reason, Some(error)), help, clock).await

@@ -45,6 +45,10 @@ pub(super) async fn command(
         Err(cause) => return screen.cancelled(cause, &*clock).await,
     };
     let screen = Screen::new(env, &settings);
+    // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
+    if let Err(error) = cli::plan(&args.prompt_request(), cli::stdin_kind()) {
+        return screen.refuse(error, &*clock).await;
+    }
     let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
     let setup = match setup::build(&settings, env, &cwd, &clock, &ids) {
         Ok(setup) => setup,
@@ -64,10 +68,7 @@ pub(super) async fn command(
             // Notices may still be queued; they come before the last words.
             drop(printer.finish(Patience::Stall, &*clock).await);
             return match refused {
-                Refused::Usage(error) => {
-                    let help = error.show_help.then(cli::short_help);
-                    screen.fail_with_help(error.into(), help, &*clock).await
-                }
+                Refused::Usage(error) => screen.refuse(error, &*clock).await,
                 Refused::Cancelled(cause) => screen.cancelled(cause, &*clock).await,
             };
         }

@@ -84,6 +84,11 @@ impl Pirn {
         self
     }
 
+    /// The same, where the variable is not set yet.
+    pub(crate) fn default_env(self, name: &str, value: &str) -> Self {
+        if self.env.iter().any(|(known, _)| known == name) { self } else { self.env(name, value) }
+    }
+
     pub(crate) fn stdin(mut self, stdin: Stdin) -> Self {
         self.stdin = stdin;
         self
