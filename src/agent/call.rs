@@ -1,7 +1,7 @@
 //! One call: the steps before it runs, the running future with its progress, and the hook behind it.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -22,15 +22,15 @@ use crate::turn::{CallFailure, CallOutcome, texts};
 
 /// Progress reports of a call that may wait before the tool does.
 pub(super) const UPDATES_MAX: usize = 16;
-/// What a cancelled tool gets beyond `limits.grace` before its future is dropped (ports §4).
+/// What a cancelled tool gets beyond `limits.grace` before its future is dropped.
 const GRACE_EXTRA: Duration = Duration::from_secs(1);
 
 /// A call after the steps that precede its execution.
 #[derive(Debug)]
 pub(super) enum Prepared {
     /// It never runs.
-    Settled(CallOutcome),
-    Ready(ReadyCall),
+    Settled(Box<CallOutcome>),
+    Ready(Box<ReadyCall>),
 }
 
 /// A call that may run.
@@ -111,14 +111,14 @@ pub(super) struct Clearing<'a> {
 }
 
 impl Clearing<'_> {
-    /// Steps 1 to 7 of a call (loop §7.2).
+    /// The steps of a call up to its start, as the module docs list them.
     pub(super) async fn clear(&self, call: &ToolCall) -> Prepared {
         match self.try_clear(call).await {
-            Ok(ready) => Prepared::Ready(ready),
+            Ok(ready) => Prepared::Ready(Box::new(ready)),
             Err(Refusal { failure, terminate }) => {
                 let mut outcome = settled(call.clone(), failure);
                 outcome.output.terminate = terminate;
-                Prepared::Settled(outcome)
+                Prepared::Settled(Box::new(outcome))
             }
         }
     }
@@ -134,7 +134,9 @@ impl Clearing<'_> {
             return Err(CallFailure::Invalid(arguments::malformed(&call.name, error)).into());
         }
         let raw = Value::Object(call.arguments.clone());
-        let prepared = active.tool.prepare(raw).map_err(CallFailure::Invalid)?;
+        let prepared = catch_unwind(AssertUnwindSafe(|| active.tool.prepare(raw)))
+            .unwrap_or_else(|panic| Err(crash_text(&*panic)))
+            .map_err(CallFailure::Invalid)?;
         let args = active.check(&prepared)?;
         self.permit(&call.name, &args)?;
         let asked = BeforeToolCall { assistant: self.reply, call, args: &args, context: self.context };
@@ -171,7 +173,7 @@ impl Clearing<'_> {
 /// What a running call reports.
 #[derive(Debug)]
 pub(super) enum CallEvent {
-    Update { call: ToolCall, partial: Arc<ToolResultView> },
+    Update { tool_call_id: String, tool_name: String, partial: Arc<ToolResultView> },
     Done(Box<CallOutcome>),
 }
 
@@ -194,7 +196,8 @@ impl Running {
         let future = async move {
             let cancel = surroundings.cancel.token().clone();
             let started = surroundings.clock.monotonic_ms();
-            let work = AssertUnwindSafe(tool.call(running_args, ctx)).catch_unwind();
+            // Inside the block, so that a tool that panics before its first await is caught as well.
+            let work = AssertUnwindSafe(async { tool.call(running_args, ctx).await }).catch_unwind();
             let overdue = async {
                 cancel.cancelled().await;
                 surroundings.clock.sleep(surroundings.limits.grace + GRACE_EXTRA).await;
@@ -204,7 +207,8 @@ impl Running {
                 output = work => Some(output.unwrap_or_else(|panic| crashed(&*panic))),
                 () = overdue => None,
             };
-            (output, surroundings.clock.monotonic_ms().saturating_sub(started))
+            let duration_ms = surroundings.clock.monotonic_ms().saturating_sub(started);
+            Box::new(Ran { output, duration_ms })
         };
         RunningCall {
             surroundings: self.clone(),
@@ -231,7 +235,7 @@ impl Running {
             };
             match self.hooks.after_tool_call(asked, self.cancel.token()).await {
                 Ok(patch) => patch.apply(&mut outcome.output),
-                Err(reason) => outcome.output = ToolOutput::failure("tool_error", reason),
+                Err(reason) => outcome.output = ToolOutput::failure("tool_error", texts::or_silent(reason)),
             }
         }
         outcome.normalised()
@@ -250,11 +254,18 @@ pub(super) struct RunningCall {
     phase: Phase,
 }
 
+/// How a tool ended.
+struct Ran {
+    /// `None`: it did not answer a cancellation.
+    output: Option<ToolOutput>,
+    duration_ms: u64,
+}
+
 enum Phase {
-    /// The tool works; gives its output (`None`: it did not answer a cancellation) and the time it took.
-    Running(BoxFuture<'static, (Option<ToolOutput>, u64)>),
+    /// The tool works.
+    Running(BoxFuture<'static, Box<Ran>>),
     /// The tool is done; reports sent before that are still to be told.
-    Draining(Option<ToolOutput>, u64),
+    Draining(Box<Ran>),
     Finishing(BoxFuture<'static, CallOutcome>),
     Over,
 }
@@ -265,24 +276,26 @@ impl Stream for RunningCall {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Phase::Running(_) | Phase::Draining(..) = this.phase
+            if let Phase::Running(_) | Phase::Draining(_) = this.phase
                 && let Poll::Ready(Some(update)) = this.updates.poll_recv(cx)
             {
                 this.last = Some(Arc::clone(&update.partial));
-                return Poll::Ready(Some(CallEvent::Update { call: this.call.clone(), partial: update.partial }));
+                let (tool_call_id, tool_name) = (this.call.id.clone(), this.call.name.clone());
+                return Poll::Ready(Some(CallEvent::Update { tool_call_id, tool_name, partial: update.partial }));
             }
             match std::mem::replace(&mut this.phase, Phase::Over) {
                 Phase::Running(mut future) => {
-                    if let Poll::Ready((output, duration_ms)) = future.poll_unpin(cx) {
+                    if let Poll::Ready(ran) = future.poll_unpin(cx) {
                         // Reports sent from now on are too late.
                         this.updates.close();
-                        this.phase = Phase::Draining(output, duration_ms);
+                        this.phase = Phase::Draining(ran);
                     } else {
                         this.phase = Phase::Running(future);
                         return Poll::Pending;
                     }
                 }
-                Phase::Draining(output, duration_ms) => {
+                Phase::Draining(ran) => {
+                    let Ran { output, duration_ms } = *ran;
                     let mut output = output.unwrap_or_else(|| aborted(this.last.as_deref()));
                     output.terminate |= this.terminate;
                     let outcome = CallOutcome { call: this.call.clone(), output, duration_ms: Some(duration_ms) };
@@ -329,10 +342,15 @@ fn aborted(last: Option<&ToolResultView>) -> ToolOutput {
 }
 
 fn crashed(panic: &(dyn std::any::Any + Send)) -> ToolOutput {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned());
-    ToolOutput::failure("tool_error", format!("The tool crashed: {text}"))
+    ToolOutput::failure("tool_error", crash_text(panic))
+}
+
+fn crash_text(panic: &(dyn std::any::Any + Send)) -> String {
+    format!("The tool crashed: {}", panic_text(panic))
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

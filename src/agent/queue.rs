@@ -85,6 +85,11 @@ impl Drained {
         self.items.front().cloned()
     }
 
+    /// Gives everything back now.
+    pub(super) fn put_back(&mut self) {
+        *self = Self::default();
+    }
+
     pub(super) fn consumed(&mut self) {
         self.items.pop_front();
     }

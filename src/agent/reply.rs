@@ -1,10 +1,12 @@
 //! One request and its stream, up to the settled reply.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 
+use super::call::panic_text;
 use super::run::Run;
 use crate::model::{
     AssistantHead, AssistantMessage, ErrorKind, ErrorRecord, Event, Message, MessageBuilder, StopReason, Usage,
@@ -12,30 +14,42 @@ use crate::model::{
 use crate::port::{AssistantEvent, LlmRequest, Purpose, SinkError};
 use crate::turn::{self, texts};
 
-/// How long a stream may take to deliver its end after the run was cancelled (loop §3.4).
+/// How long a stream may take to deliver its end after the run was cancelled.
 const CANCEL_GRACE: Duration = Duration::from_millis(300);
+
+/// How the reading of a stream ended.
+enum Ended {
+    Whole(Box<AssistantMessage>),
+    /// No last event came, or the run was cancelled first.
+    BrokeOff,
+    /// The provider panicked.
+    Crashed(String),
+}
 
 impl Run<'_> {
     /// Makes a request and gives its classified reply. `message_start` and the updates are told; the end is not.
     pub(super) async fn request(&mut self) -> Result<AssistantMessage, SinkError> {
         let started = self.options.clock.monotonic_ms();
-        let (request, notes) = self.build_request().await;
         let head = AssistantHead {
             api: self.model.api.clone(),
             provider: self.model.provider.clone(),
             model: self.model.id.clone(),
             timestamp: self.options.clock.now_ms(),
         };
+        let (request, notes) = self.build_request().await;
         let mut reading = Reading { builder: MessageBuilder::new(&head), started: false, usage: None };
-        let stream = self.options.provider.stream(Arc::new(request), self.cancel.token().clone());
-        let ended = self.read(stream, &mut reading).await?;
+        // A run cancelled while the request was made ready calls nobody.
+        let ended = if self.cancel.is_cancelled() { Ended::BrokeOff } else { self.read(request, &mut reading).await? };
         if !reading.started {
             self.open_reply(&head).await?;
         }
         let mut reply = match ended {
-            Some(reply) => turn::classify(reply),
-            None if self.cancel.is_cancelled() => reading.builder.abort(texts::CANCELLED),
-            None => reading.builder.fail(ErrorRecord::new(ErrorKind::Network, texts::STREAM_BROKE_OFF).retryable()),
+            Ended::Whole(reply) => turn::classify(*reply),
+            Ended::BrokeOff if self.cancel.is_cancelled() => reading.builder.abort(texts::CANCELLED),
+            Ended::BrokeOff => {
+                reading.fail(ErrorRecord::new(ErrorKind::Network, texts::STREAM_BROKE_OFF).retryable(), &head)
+            }
+            Ended::Crashed(text) => reading.fail(ErrorRecord::new(ErrorKind::Internal, text), &head),
         };
         if self.cancel.is_cancelled() && reply.stop_reason == StopReason::Error {
             reply = turn::cancelled(reply);
@@ -46,7 +60,7 @@ impl Run<'_> {
         Ok(reply)
     }
 
-    /// The pipeline of a request: transform, convert, heal, key (loop §4).
+    /// The pipeline of a request: transform, convert, heal, key.
     async fn build_request(&self) -> (LlmRequest, Vec<crate::model::Diagnostic>) {
         let hooks = &self.options.hooks;
         let shaped = hooks.transform_context(self.context.clone(), self.cancel.token()).await;
@@ -70,15 +84,16 @@ impl Run<'_> {
         (request, projection.notes)
     }
 
-    /// Reads a stream to its end. Tolerates what adapters get wrong (loop §3.3): a missing or second start, blocks
-    /// before the start, anything behind the end, a missing end. Gives `None` when no end came.
-    async fn read(
-        &mut self,
-        mut stream: futures_util::stream::BoxStream<'static, AssistantEvent>,
-        reading: &mut Reading,
-    ) -> Result<Option<AssistantMessage>, SinkError> {
+    /// Asks the provider and reads its stream to the end. Tolerates what adapters get wrong (cases 5 to 12): a missing or
+    /// second start, blocks before the start, anything behind the end, a missing end, a panic.
+    async fn read(&mut self, request: LlmRequest, reading: &mut Reading) -> Result<Ended, SinkError> {
+        let (provider, token) = (&self.options.provider, self.cancel.token().clone());
+        let opened = catch_unwind(AssertUnwindSafe(|| provider.stream(Arc::new(request), token.clone())));
+        let mut stream = match opened {
+            Ok(stream) => AssertUnwindSafe(stream).catch_unwind(),
+            Err(panic) => return Ok(Ended::Crashed(crashed(&*panic))),
+        };
         let clock = Arc::clone(&self.options.clock);
-        let token = self.cancel.token().clone();
         let mut overdue = std::pin::pin!(async move {
             token.cancelled().await;
             clock.sleep(CANCEL_GRACE).await;
@@ -86,34 +101,48 @@ impl Run<'_> {
         loop {
             let item = tokio::select! {
                 biased;
+                // First, so that a stream that never waits cannot outrun it.
+                () = &mut overdue => return Ok(Ended::BrokeOff),
                 item = stream.next() => item,
-                () = &mut overdue => None,
             };
             match item {
-                None => return Ok(None),
-                Some(AssistantEvent::End(reply)) => return Ok(Some(*reply)),
-                Some(AssistantEvent::Start(_)) if reading.started => {}
-                Some(AssistantEvent::Start(head)) => {
-                    reading.builder = MessageBuilder::new(&head);
-                    reading.started = true;
-                    self.open_reply(&head).await?;
-                }
-                Some(AssistantEvent::Block { index, event }) if reading.started => {
-                    if let Some(event) = reading.builder.apply(index, event) {
-                        let usage = reading.usage.take();
-                        self.emit(Event::MessageUpdate { index, event, usage }).await?;
-                    }
-                }
-                Some(AssistantEvent::Usage(usage)) if reading.started => {
-                    reading.builder.usage(usage.clone());
-                    reading.usage = Some(usage);
-                }
-                Some(AssistantEvent::Block { .. } | AssistantEvent::Usage(_) | AssistantEvent::Meta(_)) => {}
-                Some(AssistantEvent::Warning { code, message }) => {
-                    self.emit(Event::Warning { code, message }).await?;
-                }
+                None => return Ok(Ended::BrokeOff),
+                Some(Err(panic)) => return Ok(Ended::Crashed(crashed(&*panic))),
+                Some(Ok(AssistantEvent::End(reply))) => return Ok(Ended::Whole(reply)),
+                Some(Ok(event)) => self.take(event, reading).await?,
             }
         }
+    }
+
+    /// Takes one event that is not the last.
+    async fn take(&mut self, event: AssistantEvent, reading: &mut Reading) -> Result<(), SinkError> {
+        match event {
+            AssistantEvent::Start(head) if !reading.started => {
+                reading.builder = MessageBuilder::new(&head);
+                reading.started = true;
+                self.open_reply(&head).await?;
+            }
+            AssistantEvent::Block { index, event } if reading.started => {
+                if let Some(event) = reading.builder.apply(index, event) {
+                    let usage = reading.usage.take();
+                    self.emit(Event::MessageUpdate { index, event, usage }).await?;
+                }
+            }
+            AssistantEvent::Usage(usage) if reading.started => {
+                reading.builder.usage((*usage).clone());
+                reading.usage = Some(usage);
+            }
+            AssistantEvent::Warning { code, message } => {
+                reading.builder.diagnostic(code.clone(), message.clone());
+                self.emit(Event::Warning { code, message }).await?;
+            }
+            AssistantEvent::Start(_)
+            | AssistantEvent::Block { .. }
+            | AssistantEvent::Usage(_)
+            | AssistantEvent::Meta(_)
+            | AssistantEvent::End(_) => {}
+        }
+        Ok(())
     }
 
     async fn open_reply(&mut self, head: &AssistantHead) -> Result<(), SinkError> {
@@ -128,5 +157,17 @@ struct Reading {
     builder: MessageBuilder,
     started: bool,
     /// Numbers that arrived since the last update.
-    usage: Option<Usage>,
+    usage: Option<Box<Usage>>,
+}
+
+impl Reading {
+    /// The message as far as it came, ended by an error.
+    fn fail(self, mut record: ErrorRecord, head: &AssistantHead) -> AssistantMessage {
+        record.provider = Some(head.provider.clone());
+        self.builder.fail(record)
+    }
+}
+
+fn crashed(panic: &(dyn std::any::Any + Send)) -> String {
+    format!("The provider crashed: {}", panic_text(panic))
 }

@@ -1,4 +1,4 @@
-//! The double loop (loop §6).
+//! The double loop: turns while tools or steering ask for one, then follow-ups.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::turn::{self, TurnLimit};
 pub(super) struct Run<'a> {
     pub(super) options: &'a AgentOptions,
     pub(super) cancel: &'a Cancel,
-    pub(super) run_id: RunId,
+    pub(super) id: RunId,
     pub(super) model: Model,
     pub(super) thinking: Thinking,
     pub(super) system_prompt: String,
@@ -31,7 +31,7 @@ pub(super) struct Run<'a> {
     /// A reply has been announced and not ended.
     pub(super) reply_open: bool,
     queues: Queues,
-    sink: &'a mut dyn Sink,
+    sink: &'a mut (dyn Sink + Sync),
     new_messages: Vec<Arc<Message>>,
     turn_open: bool,
     truncated_in_a_row: u32,
@@ -48,19 +48,27 @@ pub(super) struct Start {
     pub(super) skip_first_poll: bool,
 }
 
-/// The last finished turn.
+/// A turn that did not fail.
 struct Finished {
     reply: Arc<Message>,
     results: Vec<Arc<Message>>,
+    /// The reply had calls.
+    called: bool,
+    /// A further turn is owed because of tool results.
+    more: bool,
+    /// The verdict if the run ends here by itself.
+    natural: Reason,
 }
 
 /// How a turn left the loop.
 enum After {
     /// A further turn is owed because of tool results.
     More,
-    /// Nothing is owed.
-    Settled,
+    /// Nothing is owed; gives the verdict if nothing else causes a turn.
+    Settled(Reason),
     End(Reason),
+    /// A hook failed between the turns.
+    HookFailed(String),
 }
 
 impl<'a> Run<'a> {
@@ -68,12 +76,12 @@ impl<'a> Run<'a> {
         options: &'a AgentOptions,
         queues: Queues,
         cancel: &'a Cancel,
-        sink: &'a mut dyn Sink,
+        sink: &'a mut (dyn Sink + Sync),
         start: &Start,
     ) -> Self {
         let settings = start.settings.clone();
         Self {
-            run_id: RunId::new(options.ids.next_id()),
+            id: RunId::new(options.ids.next_id()),
             tool_names: turn::tool_names(&settings.tools),
             tools: settings.tools.into_iter().map(ActiveTool::new).collect(),
             model: settings.model,
@@ -94,7 +102,7 @@ impl<'a> Run<'a> {
 
     /// Runs to the end. An error means that the sink closed; nothing was emitted after that.
     pub(super) async fn drive(mut self, start: Start) -> Result<RunOutcome, SinkError> {
-        self.emit(Event::RunStart { run_id: self.run_id.clone() }).await?;
+        self.emit(Event::RunStart { run_id: self.id.clone() }).await?;
         self.open_turn().await?;
         for message in &start.prompts {
             self.append(Arc::clone(message)).await?;
@@ -107,27 +115,27 @@ impl<'a> Run<'a> {
         let mut forced = false;
         let reason = loop {
             // One turn at least, then while something is owed.
-            let after = match self.turn(&mut last, &mut pending, &mut forced).await? {
-                Ok(after) => after,
-                Err(hook_failed) => break self.fail_run(hook_failed).await?,
-            };
-            match after {
+            match self.turn(&mut last, &mut pending, &mut forced).await? {
                 After::End(reason) => break reason,
+                After::HookFailed(text) => {
+                    pending.put_back();
+                    break self.fail_run(text).await?;
+                }
+                After::More if self.limit_reached() => break Reason::MaxTurns,
                 After::More => {
-                    if !self.limit().allows_after(self.turn) {
-                        break Reason::MaxTurns;
-                    }
                     pending = self.queues.steering.poll();
                     forced = false;
                 }
-                After::Settled if !self.limit().allows_after(self.turn) => break self.natural_reason(last.as_ref()),
-                After::Settled => {
+                After::Settled(natural) if self.limit_reached() => {
+                    break if forced { Reason::MaxTurns } else { natural };
+                }
+                After::Settled(natural) => {
                     pending = self.queues.steering.poll();
                     if pending.is_empty() {
                         pending = self.queues.follow_up.poll();
                     }
                     if pending.is_empty() && !forced {
-                        break self.natural_reason(last.as_ref());
+                        break natural;
                     }
                     forced = false;
                 }
@@ -137,27 +145,53 @@ impl<'a> Run<'a> {
         self.finish(reason).await
     }
 
-    /// One turn. The inner error is a hook's.
+    /// One turn, with what precedes and follows it.
     async fn turn(
         &mut self,
         last: &mut Option<Finished>,
         pending: &mut Drained,
         forced: &mut bool,
-    ) -> Result<Result<After, String>, SinkError> {
+    ) -> Result<After, SinkError> {
         if self.cancel.is_cancelled() {
-            return self.close_aborted().await.map(Ok);
+            pending.put_back();
+            return self.close_aborted().await;
         }
-        if let Some(finished) = last.take() {
-            match self.prepare_turn(&finished, pending).await? {
-                Ok(None) => {}
-                Ok(Some(after)) => return Ok(Ok(after)),
-                Err(failed) => return Ok(Err(failed)),
-            }
+        if let Some(finished) = last.take()
+            && let Some(after) = self.prepare_turn(&finished, pending).await?
+        {
+            return Ok(after);
         }
         self.append_drained(pending).await?;
         if self.cancel.is_cancelled() {
-            return self.close_aborted().await.map(Ok);
+            return self.close_aborted().await;
         }
+        let finished = match self.exchange().await? {
+            Ok(finished) => finished,
+            Err(failed) => return Ok(After::End(failed)),
+        };
+        if self.truncated_in_a_row >= turn::TRUNCATED_IN_A_ROW_MAX {
+            return Ok(After::End(Reason::Length));
+        }
+        if self.cancel.is_cancelled() {
+            return self.end_cancelled(&finished).await;
+        }
+        let after = match self.after_turn(&finished).await {
+            Err(failed) => return Ok(After::HookFailed(failed)),
+            // A cancellation in the hook is one after the turn.
+            Ok(_) if self.cancel.is_cancelled() => return self.end_cancelled(&finished).await,
+            Ok(AfterTurn::Stop) => After::End(if finished.more { Reason::Blocked } else { finished.natural }),
+            Ok(decision) => {
+                *forced = decision == AfterTurn::Continue;
+                if finished.more { After::More } else { After::Settled(finished.natural) }
+            }
+        };
+        *last = Some(finished);
+        Ok(after)
+    }
+
+    /// A request, its reply, and the tools it calls, up to the end of the turn. The inner error is the verdict of a
+    /// reply that failed.
+    async fn exchange(&mut self) -> Result<Result<Finished, Reason>, SinkError> {
         let reply = self.request().await?;
         let stop = reply.stop_reason;
         let error = reply.error.as_ref().map(|record| record.kind);
@@ -166,48 +200,35 @@ impl<'a> Run<'a> {
         self.append(Arc::clone(&reply)).await?;
         if stop.is_failure() {
             self.close_turn(&reply, &[]).await?;
-            return Ok(Ok(After::End(turn::reason_of_reply(stop, error, self.cancel.cause()))));
+            return Ok(Err(turn::reason_of_reply(stop, error, self.cancel.cause())));
         }
-        let truncated = stop == StopReason::Length && !calls.is_empty();
+        let called = !calls.is_empty();
+        let truncated = stop == StopReason::Length && called;
         self.truncated_in_a_row = if truncated { self.truncated_in_a_row + 1 } else { 0 };
         let batch = if truncated {
             self.refuse_truncated(&calls).await?
-        } else if calls.is_empty() {
-            super::tools::BatchOutcome { results: Vec::new(), terminate: true }
-        } else {
+        } else if called {
             self.run_batch(&reply, &calls).await?
+        } else {
+            super::tools::BatchOutcome { results: Vec::new(), terminate: true }
         };
         self.close_turn(&reply, &batch.results).await?;
-        if self.truncated_in_a_row >= turn::TRUNCATED_IN_A_ROW_MAX {
-            return Ok(Ok(After::End(Reason::Length)));
-        }
-        if self.cancel.is_cancelled() {
-            if calls.is_empty() {
-                return Ok(Ok(After::End(turn::reason_of_reply(stop, None, None))));
-            }
-            return self.close_aborted().await.map(Ok);
-        }
-        let finished = Finished { reply, results: batch.results };
-        let decision = self.after_turn(&finished).await;
-        let more = !batch.terminate;
-        let natural = turn::reason_of_reply(stop, None, None);
-        *last = Some(finished);
-        match decision {
-            Err(failed) => Ok(Err(failed)),
-            Ok(AfterTurn::Stop) => Ok(Ok(After::End(if more { Reason::Blocked } else { natural }))),
-            Ok(decision) => {
-                *forced = decision == AfterTurn::Continue;
-                Ok(Ok(if more { After::More } else { After::Settled }))
-            }
-        }
+        let natural = match stop {
+            // The tools ended it, whatever the reply said.
+            StopReason::Stop if called => Reason::ToolTerminated,
+            stop => turn::reason_of_reply(stop, None, None),
+        };
+        Ok(Ok(Finished { reply, results: batch.results, called, more: !batch.terminate, natural }))
     }
 
-    /// Asks `prepare_next_turn` and opens the turn. `Some` means that the run was cancelled meanwhile.
-    async fn prepare_turn(
-        &mut self,
-        finished: &Finished,
-        pending: &mut Drained,
-    ) -> Result<Result<Option<After>, String>, SinkError> {
+    /// Ends a run that was cancelled behind a turn: a complete answer counts, a batch of calls gets a closing turn
+    /// (cases 107 to 110). No queue is polled.
+    async fn end_cancelled(&mut self, finished: &Finished) -> Result<After, SinkError> {
+        if finished.called { self.close_aborted().await } else { Ok(After::End(finished.natural)) }
+    }
+
+    /// Asks `prepare_next_turn` and opens the turn. `Some` means that no turn follows.
+    async fn prepare_turn(&mut self, finished: &Finished, pending: &mut Drained) -> Result<Option<After>, SinkError> {
         let asked = TurnContext {
             message: &finished.reply,
             tool_results: &finished.results,
@@ -216,10 +237,11 @@ impl<'a> Run<'a> {
         };
         let next = match self.options.hooks.prepare_next_turn(asked, self.cancel.token()).await {
             Ok(next) => next,
-            Err(failed) => return Ok(Err(failed)),
+            Err(failed) => return Ok(Some(After::HookFailed(failed))),
         };
         if self.cancel.is_cancelled() {
-            return Ok(Ok(Some(self.close_aborted().await?)));
+            pending.put_back();
+            return Ok(Some(self.close_aborted().await?));
         }
         if let Some(context) = next.context {
             self.context = context;
@@ -237,7 +259,7 @@ impl<'a> Run<'a> {
         for message in next.messages {
             self.append(message).await?;
         }
-        Ok(Ok(None))
+        Ok(None)
     }
 
     async fn after_turn(&self, finished: &Finished) -> Result<AfterTurn, String> {
@@ -254,17 +276,12 @@ impl<'a> Run<'a> {
         TurnLimit { max_turns: self.options.limits.max_turns }
     }
 
-    fn natural_reason(&self, last: Option<&Finished>) -> Reason {
-        let reply = last.and_then(|finished| finished.reply.as_assistant());
-        let stop = reply.map_or(StopReason::Stop, |reply| reply.stop_reason);
-        // A `stop` reply whose calls all terminated was ended by its tools.
-        match stop {
-            StopReason::Stop if reply.is_some_and(|reply| reply.calls().next().is_some()) => Reason::ToolTerminated,
-            stop => turn::reason_of_reply(stop, None, None),
-        }
+    /// Whether no further turn may begin.
+    fn limit_reached(&self) -> bool {
+        !self.limit().allows_after(self.turn)
     }
 
-    /// Ends a cancelled run between steps with an empty `aborted` reply (loop §9.4).
+    /// Ends a cancelled run between steps with an empty `aborted` reply (cases 107 to 109).
     async fn close_aborted(&mut self) -> Result<After, SinkError> {
         self.ensure_turn().await?;
         let reply = turn::cancelled(self.empty_reply());
@@ -272,7 +289,7 @@ impl<'a> Run<'a> {
         Ok(After::End(turn::reason_of_abort(self.cancel.cause())))
     }
 
-    /// Ends a run that a hook broke, with a failed reply (loop §9.3).
+    /// Ends a run that a hook broke, with a failed reply (case 113).
     async fn fail_run(&mut self, text: String) -> Result<Reason, SinkError> {
         self.ensure_turn().await?;
         let mut reply = self.empty_reply();
@@ -346,15 +363,21 @@ impl<'a> Run<'a> {
         if !std::mem::take(&mut self.reply_open) {
             self.emit(Event::MessageStart { message: Arc::clone(&message) }).await?;
         }
+        self.end_message(message).await
+    }
+
+    async fn end_message(&mut self, message: Arc<Message>) -> Result<(), SinkError> {
         self.context.push(Arc::clone(&message));
         self.new_messages.push(Arc::clone(&message));
         self.emit(Event::MessageEnd { message }).await
     }
 
+    /// Adds queued messages. One counts as consumed from its `message_end` on, when the transcript has it.
     async fn append_drained(&mut self, pending: &mut Drained) -> Result<(), SinkError> {
         while let Some(message) = pending.front() {
-            self.append(message).await?;
+            self.emit(Event::MessageStart { message: Arc::clone(&message) }).await?;
             pending.consumed();
+            self.end_message(message).await?;
         }
         Ok(())
     }

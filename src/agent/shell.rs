@@ -49,6 +49,7 @@ pub trait Listener: Send + Sync {
 }
 
 /// Takes its listener out again when dropped or told so.
+#[must_use = "dropping it ends the subscription; see `forever`"]
 #[derive(Debug)]
 pub struct Subscription {
     id: u64,
@@ -208,7 +209,8 @@ impl Agent {
         let start = Start { settings, transcript, prompts, drained, skip_first_poll };
         let mut sink = Fanout { shared: &self.shared, cancel: &active.cancel };
         let run = Run::new(&self.shared.options, self.shared.queues.clone(), &active.cancel, &mut sink, &start);
-        let outcome = run.drive(start).await;
+        // Boxed: callers need not carry the loop in their own future.
+        let outcome = Box::pin(run.drive(start)).await;
         Ok(outcome?)
     }
 

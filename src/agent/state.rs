@@ -118,10 +118,10 @@ impl State {
             }
             Event::MessageUpdate { index, event, usage } => {
                 if let Some(Streaming::Reply(builder)) = &mut self.streaming {
-                    // What the loop let through is already filtered.
-                    drop(builder.apply(*index, event.clone()));
+                    // What the loop let through fits.
+                    let _fits = builder.fold(*index, event);
                     if let Some(usage) = usage {
-                        builder.usage(usage.clone());
+                        builder.usage((**usage).clone());
                     }
                 }
             }

@@ -12,6 +12,13 @@ use crate::model::{EntryId, Event, Message, ToolCall};
 use crate::port::{Inputs, SinkError, ToolCtx, Updates};
 use crate::turn::{self, CallFailure, CallOutcome, result_message};
 
+/// A cleared call.
+enum Begun {
+    /// Cancelled before it ran.
+    Settled(Box<CallOutcome>),
+    Running(Box<RunningCall>),
+}
+
 /// The results of a batch in source order, and whether all of them asked for the end of the run.
 pub(super) struct BatchOutcome {
     pub(super) results: Vec<Arc<Message>>,
@@ -26,7 +33,7 @@ impl Run<'_> {
         calls: &[ToolCall],
     ) -> Result<BatchOutcome, SinkError> {
         let tools: Vec<_> = self.tools.iter().map(|active| Arc::clone(&active.tool)).collect();
-        let context = self.context.clone();
+        let context: Arc<[Arc<Message>]> = self.context.as_slice().into();
         let outcomes = if turn::is_sequential(self.options.tool_execution, calls, &tools) {
             self.run_sequential(reply, calls, &context).await?
         } else {
@@ -52,27 +59,28 @@ impl Run<'_> {
         &mut self,
         reply: &Arc<Message>,
         calls: &[ToolCall],
-        context: &[Arc<Message>],
+        context: &Arc<[Arc<Message>]>,
     ) -> Result<Vec<(Arc<Message>, bool)>, SinkError> {
         let mut placed = Vec::with_capacity(calls.len());
         for call in calls {
             let outcome = match self.clear(reply, call, context).await {
                 Prepared::Settled(outcome) => {
                     self.emit_settled(&outcome).await?;
-                    outcome
+                    *outcome
                 }
-                Prepared::Ready(ready) => {
-                    self.emit_start(&ready).await?;
-                    let mut running = self.start(reply, ready, context);
-                    let mut done = None;
-                    while let Some(event) = running.next().await {
-                        if let Some(outcome) = self.emit_progress(event).await? {
-                            done = Some(outcome);
+                Prepared::Ready(ready) => match self.begin(reply, *ready, context).await? {
+                    Begun::Settled(outcome) => *outcome,
+                    Begun::Running(mut running) => {
+                        let mut done = None;
+                        while let Some(event) = running.next().await {
+                            if let Some(outcome) = self.emit_progress(event).await? {
+                                done = Some(outcome);
+                            }
                         }
+                        // The stream of a call always gives its result before it ends.
+                        done.unwrap_or_else(|| settled(call.clone(), CallFailure::Cancelled))
                     }
-                    // The stream of a call always gives its result before it ends.
-                    done.unwrap_or_else(|| settled(call.clone(), CallFailure::Cancelled))
-                }
+                },
             };
             let message = self.place(&outcome).await?;
             placed.push((message, outcome.output.terminate));
@@ -84,7 +92,7 @@ impl Run<'_> {
         &mut self,
         reply: &Arc<Message>,
         calls: &[ToolCall],
-        context: &[Arc<Message>],
+        context: &Arc<[Arc<Message>]>,
     ) -> Result<Vec<(Arc<Message>, bool)>, SinkError> {
         let mut outcomes: Vec<Option<CallOutcome>> = Vec::with_capacity(calls.len());
         let mut waiting: VecDeque<(usize, ReadyCall)> = VecDeque::new();
@@ -92,10 +100,10 @@ impl Run<'_> {
             match self.clear(reply, call, context).await {
                 Prepared::Settled(outcome) => {
                     self.emit_settled(&outcome).await?;
-                    outcomes.push(Some(outcome));
+                    outcomes.push(Some(*outcome));
                 }
                 Prepared::Ready(ready) => {
-                    waiting.push_back((at, ready));
+                    waiting.push_back((at, *ready));
                     outcomes.push(None);
                 }
             }
@@ -116,33 +124,55 @@ impl Run<'_> {
         &mut self,
         reply: &Arc<Message>,
         mut waiting: VecDeque<(usize, ReadyCall)>,
-        context: &[Arc<Message>],
+        context: &Arc<[Arc<Message>]>,
         outcomes: &mut [Option<CallOutcome>],
     ) -> Result<(), SinkError> {
         let mut running: SelectAll<Indexed<'_>> = SelectAll::new();
+        // Streams of finished calls stay in `running` until it is polled again, so it cannot count.
+        let mut active = 0_usize;
         loop {
-            while running.len() < self.options.limits.max_parallel.max(1) {
+            while active < self.options.limits.max_parallel.max(1) {
                 let Some((at, ready)) = waiting.pop_front() else { break };
-                if self.cancel.is_cancelled() {
-                    let outcome = ready.cancelled();
-                    self.emit_settled(&outcome).await?;
-                    set(outcomes, at, outcome);
-                } else {
-                    self.emit_start(&ready).await?;
-                    let call = self.start(reply, ready, context);
-                    running.push(Box::pin(call.map(move |event| (at, event))));
+                match self.begin(reply, ready, context).await? {
+                    Begun::Settled(outcome) => set(outcomes, at, *outcome),
+                    Begun::Running(call) => {
+                        running.push(Box::pin(call.map(move |event| (at, event))));
+                        active += 1;
+                    }
                 }
             }
             let Some((at, event)) = running.next().await else { return Ok(()) };
             if let Some(outcome) = self.emit_progress(event).await? {
+                active = active.saturating_sub(1);
                 set(outcomes, at, outcome);
             }
         }
     }
 
+    /// Starts a cleared call with its event, unless the run was cancelled before the tool could start.
+    async fn begin(
+        &mut self,
+        reply: &Arc<Message>,
+        ready: ReadyCall,
+        context: &Arc<[Arc<Message>]>,
+    ) -> Result<Begun, SinkError> {
+        if self.cancel.is_cancelled() {
+            let outcome = ready.cancelled();
+            self.emit_settled(&outcome).await?;
+            return Ok(Begun::Settled(Box::new(outcome)));
+        }
+        self.emit_start(&ready).await?;
+        if self.cancel.is_cancelled() {
+            let outcome = ready.cancelled();
+            self.emit_end(&outcome).await?;
+            return Ok(Begun::Settled(Box::new(outcome)));
+        }
+        Ok(Begun::Running(Box::new(self.start(reply, ready, context))))
+    }
+
     async fn clear(&self, reply: &Arc<Message>, call: &ToolCall, context: &[Arc<Message>]) -> Prepared {
         let Message::Assistant(reply) = &**reply else {
-            return Prepared::Settled(settled(call.clone(), CallFailure::Cancelled));
+            return Prepared::Settled(Box::new(settled(call.clone(), CallFailure::Cancelled)));
         };
         let clearing = Clearing {
             tools: &self.tools,
@@ -156,14 +186,14 @@ impl Run<'_> {
         clearing.clear(call).await
     }
 
-    fn start(&self, reply: &Arc<Message>, ready: ReadyCall, context: &[Arc<Message>]) -> RunningCall {
+    fn start(&self, reply: &Arc<Message>, ready: ReadyCall, context: &Arc<[Arc<Message>]>) -> RunningCall {
         let (updates, receiver) = Updates::channel(UPDATES_MAX);
         let env = &self.options.tool_env;
         let ctx = ToolCtx {
             tool_call_id: ready.call.id.clone(),
             invocation_id: EntryId::new(self.options.ids.next_id()),
-            run_id: self.run_id.clone(),
-            turn_id: format!("{}:{}", self.run_id, self.turn),
+            run_id: self.id.clone(),
+            turn_id: format!("{}:{}", self.id, self.turn),
             lane: "main".to_owned(),
             session: env.session.clone(),
             cwd: env.cwd.clone(),
@@ -180,7 +210,7 @@ impl Run<'_> {
             clock: Arc::clone(&self.options.clock),
             limits: self.options.limits,
             reply: Arc::clone(reply),
-            context: context.into(),
+            context: Arc::clone(context),
         };
         running.start(ready, ctx, receiver)
     }
@@ -221,8 +251,7 @@ impl Run<'_> {
     /// Tells a report, or the end; gives the outcome at the end.
     async fn emit_progress(&mut self, event: CallEvent) -> Result<Option<CallOutcome>, SinkError> {
         match event {
-            CallEvent::Update { call, partial } => {
-                let (tool_call_id, tool_name) = (call.id, call.name);
+            CallEvent::Update { tool_call_id, tool_name, partial } => {
                 self.emit(Event::ToolUpdate { tool_call_id, tool_name, partial }).await?;
                 Ok(None)
             }

@@ -1,9 +1,7 @@
-use std::collections::HashMap;
-
 use super::partial::best_effort;
 use super::{
-    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, Diagnostic, ErrorRecord, Extra, StopReason, TextBlock,
-    ThinkingBlock, ToolCall, Usage,
+    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, CallIds, Diagnostic, ErrorRecord, Extra, StopReason,
+    TextBlock, ThinkingBlock, ToolCall, Usage,
 };
 
 /// Folds the block events of one reply into a message. Text grows with amortised cost; nothing is copied per delta.
@@ -11,8 +9,7 @@ use super::{
 pub struct MessageBuilder {
     message: AssistantMessage,
     blocks: Vec<Slot>,
-    /// How often an id was used in this reply, to rename a repeated one.
-    ids: HashMap<String, u32>,
+    ids: CallIds,
 }
 
 #[derive(Clone, Debug)]
@@ -26,7 +23,7 @@ struct Slot {
 
 impl MessageBuilder {
     pub fn new(head: &AssistantHead) -> Self {
-        Self { message: AssistantMessage::pending(head), blocks: Vec::new(), ids: HashMap::new() }
+        Self { message: AssistantMessage::pending(head), blocks: Vec::new(), ids: CallIds::default() }
     }
 
     /// Applies one event and gives it back as readers may see it: an empty delta vanishes, and so does an event for
@@ -36,7 +33,13 @@ impl MessageBuilder {
             return None;
         }
         let event = self.unique_id(index, event);
-        match &event {
+        self.fold(index, &event)?;
+        Some(event)
+    }
+
+    /// Applies an event that another builder let through: no id is renamed. `None` if it fits no open block.
+    pub fn fold(&mut self, index: usize, event: &BlockEvent) -> Option<()> {
+        match event {
             BlockEvent::TextStart => self.open(index, AssistantBlock::text(""))?,
             BlockEvent::ThinkingStart => self.open(index, AssistantBlock::Thinking(ThinkingBlock::default()))?,
             BlockEvent::ToolCallStart { id, name } => {
@@ -68,9 +71,9 @@ impl MessageBuilder {
                 };
                 self.close(index, AssistantBlock::Thinking(block))?;
             }
-            BlockEvent::ToolCallEnd(call) => self.close(index, AssistantBlock::ToolCall(call.clone()))?,
+            BlockEvent::ToolCallEnd(call) => self.close(index, AssistantBlock::ToolCall((**call).clone()))?,
         }
-        Some(event)
+        Some(())
     }
 
     /// Sets the numbers reported so far.
@@ -184,12 +187,7 @@ impl MessageBuilder {
 
     fn unique_id(&mut self, index: usize, event: BlockEvent) -> BlockEvent {
         match event {
-            BlockEvent::ToolCallStart { id, name } => {
-                let uses = self.ids.entry(id.clone()).or_insert(0);
-                *uses += 1;
-                let id = if *uses > 1 { renamed(&id, *uses) } else { id };
-                BlockEvent::ToolCallStart { id, name }
-            }
+            BlockEvent::ToolCallStart { id, name } => BlockEvent::ToolCallStart { id: self.ids.unique(id), name },
             BlockEvent::ToolCallEnd(mut call) => {
                 let started = self.slot(index).and_then(|slot| match &slot.block {
                     AssistantBlock::ToolCall(started) => Some(started.id.clone()),
@@ -207,14 +205,6 @@ impl MessageBuilder {
             }
             event => event,
         }
-    }
-}
-
-/// `id-2`; with a second part behind `|`, the first one is renamed.
-fn renamed(id: &str, uses: u32) -> String {
-    match id.split_once('|') {
-        Some((call, item)) => format!("{call}-{uses}|{item}"),
-        None => format!("{id}-{uses}"),
     }
 }
 
@@ -238,7 +228,7 @@ mod tests {
         for index in 0..3 {
             assert!(builder.apply(index, start("c1")).is_some());
             let call = ToolCall { id: "c1".to_owned(), name: "echo".to_owned(), ..ToolCall::default() };
-            assert!(builder.apply(index, BlockEvent::ToolCallEnd(call)).is_some());
+            assert!(builder.apply(index, BlockEvent::ToolCallEnd(Box::new(call))).is_some());
         }
         let message = builder.finish(StopReason::ToolUse, None, false);
         let ids: Vec<&str> = message.calls().map(|call| call.id.as_str()).collect();

@@ -27,7 +27,7 @@ pub enum BlockEvent {
     },
     /// Raw JSON text.
     ToolCallDelta(String),
-    ToolCallEnd(ToolCall),
+    ToolCallEnd(Box<ToolCall>),
 }
 
 impl BlockEvent {
@@ -43,7 +43,27 @@ impl BlockEvent {
             | Self::ToolCallEnd(_) => false,
         }
     }
+
+    /// Appends the delta of a neighbour of the same block, if both are deltas of one kind and the joined one stays
+    /// within [`MERGED_BYTES_MAX`]; returns whether it did. Concatenation is unchanged, and readers must not rely on
+    /// the borders of deltas.
+    pub fn absorb(&mut self, next: &Self) -> bool {
+        let ((Self::TextDelta(text), Self::TextDelta(more))
+        | (Self::ThinkingDelta(text), Self::ThinkingDelta(more))
+        | (Self::ToolCallDelta(text), Self::ToolCallDelta(more))) = (self, next)
+        else {
+            return false;
+        };
+        if text.len().saturating_add(more.len()) > MERGED_BYTES_MAX {
+            return false;
+        }
+        text.push_str(more);
+        true
+    }
 }
+
+/// Bytes of a joined delta; a longer one would make the reader wait for what it could already have.
+pub const MERGED_BYTES_MAX: usize = 8 * 1024;
 
 /// What a tool gave, as events show it; unlike the result message it includes `terminate`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,7 +93,7 @@ pub enum Event {
     MessageUpdate {
         index: usize,
         event: BlockEvent,
-        usage: Option<Usage>,
+        usage: Option<Box<Usage>>,
     },
     /// Complete and authoritative; the transcript grows here.
     MessageEnd {

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 macro_rules! id {
@@ -39,4 +41,57 @@ id!(
 /// The short form shown to people: the last 8 hex digits.
 pub fn short_id(id: &str) -> &str {
     id.char_indices().rev().nth(7).and_then(|(at, _)| id.get(at..)).unwrap_or(id)
+}
+
+/// Keeps the ids of the calls of one reply apart: a repeated one becomes `id-2`, `id-3`, …, or the next such id that
+/// is free. With a second part behind `|`, the first one is renamed.
+#[derive(Clone, Debug, Default)]
+pub struct CallIds {
+    /// How often an id was asked for; those given out are keys too.
+    uses: HashMap<String, u32>,
+}
+
+impl CallIds {
+    /// The id itself at its first use, else a new one made from it.
+    pub fn unique(&mut self, id: String) -> String {
+        let Some(&used) = self.uses.get(&id) else {
+            self.uses.insert(id.clone(), 1);
+            return id;
+        };
+        let mut number = used.saturating_add(1);
+        let mut renamed = Self::numbered(&id, number);
+        while self.uses.contains_key(&renamed) && number < u32::MAX {
+            number += 1;
+            renamed = Self::numbered(&id, number);
+        }
+        self.uses.insert(id, number);
+        self.uses.insert(renamed.clone(), 1);
+        renamed
+    }
+
+    fn numbered(id: &str, number: u32) -> String {
+        match id.split_once('|') {
+            Some((call, item)) => format!("{call}-{number}|{item}"),
+            None => format!("{id}-{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CallIds;
+
+    #[test]
+    fn a_repeated_call_id_gets_the_next_free_number() {
+        for (given, expected) in [
+            (vec!["c1", "c1", "c1"], vec!["c1", "c1-2", "c1-3"]),
+            (vec!["c1", "c1-2", "c1"], vec!["c1", "c1-2", "c1-3"]),
+            (vec!["c1", "c1", "c1-2"], vec!["c1", "c1-2", "c1-2-2"]),
+            (vec!["c1|a", "c1|a", "c1|b"], vec!["c1|a", "c1-2|a", "c1|b"]),
+        ] {
+            let mut ids = CallIds::default();
+            let unique: Vec<String> = given.iter().map(|id| ids.unique((*id).to_owned())).collect();
+            assert_eq!(unique, expected);
+        }
+    }
 }

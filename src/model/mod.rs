@@ -20,9 +20,9 @@ mod usage;
 
 pub use builder::MessageBuilder;
 pub use error::{ErrorKind, ErrorRecord, ErrorRow};
-pub use event::{BlockEvent, Event, ToolResultView};
+pub use event::{BlockEvent, Event, MERGED_BYTES_MAX, ToolResultView};
 pub use facts::{Input, Model, PriceTier, Prices, Thinking, ThinkingStyle};
-pub use ids::{EntryId, RunId, short_id};
+pub use ids::{CallIds, EntryId, RunId, short_id};
 pub use message::{
     ArgumentsError, AssistantBlock, AssistantHead, AssistantMessage, Content, CustomMessage, Diagnostic, Extra,
     ImageBlock, Message, TextBlock, ThinkingBlock, ToolCall, ToolResultMessage, UserContent, UserMessage,

@@ -133,12 +133,12 @@ pub struct ResponseMeta {
 #[derive(Clone, Debug)]
 pub enum AssistantEvent {
     Start(AssistantHead),
-    Meta(ResponseMeta),
+    Meta(Box<ResponseMeta>),
     Block {
         index: usize,
         event: BlockEvent,
     },
-    Usage(Usage),
+    Usage(Box<Usage>),
     Warning {
         code: String,
         message: String,
@@ -155,12 +155,12 @@ pub enum ProviderEvent {
         response_id: Option<String>,
         response_model: Option<String>,
     },
-    Meta(ResponseMeta),
+    Meta(Box<ResponseMeta>),
     Block {
         index: usize,
         event: BlockEvent,
     },
-    Usage(Usage),
+    Usage(Box<Usage>),
     Warning {
         code: String,
         message: String,

@@ -59,7 +59,7 @@ impl Encoder {
             Event::RunStart { run_id } => line.field("runId", run_id),
             Event::TurnStart { turn } => line.field("turn", turn),
             Event::MessageStart { message } => line.field("message", message),
-            Event::MessageUpdate { index, event, usage } => update(&mut line, *index, event, usage.as_ref()),
+            Event::MessageUpdate { index, event, usage } => update(&mut line, *index, event, usage.as_deref()),
             Event::MessageEnd { message } => {
                 line.field("message", message);
                 // Nothing is stored yet, so no message has an entry.

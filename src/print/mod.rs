@@ -20,7 +20,7 @@ mod wire;
 pub use format::rfc3339;
 pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
 pub use jsonl::{Encoder, Level};
-pub use merge::{MERGED_BYTES_MAX, merge};
+pub use merge::merge;
 pub use out::{
     Config, EventSink, Finished, Handle, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES, STALL_LIMIT,
     StdoutFailure, StdoutWatch, WRITE_BYTES_MAX, stalled, stderr_writer, stdout_writer, write_text,

@@ -215,7 +215,7 @@ impl Call<'_> {
             context_window: self.request.model.context_window,
         };
         let late_break = if self.compat.finish_reason { LateBreak::Forgive } else { LateBreak::Fail };
-        self.before.push(ProviderEvent::Meta(response.meta));
+        self.before.push(ProviderEvent::Meta(Box::new(response.meta)));
         let decoder = Box::new(ChatDecoder::new(options));
         Reply::new(self.before, response.body, decoder, late_break, self.context.secrets).boxed()
     }
@@ -223,7 +223,7 @@ impl Call<'_> {
     /// The facts of a refusal's head, then the error.
     fn refused(mut self, refusal: &Refusal, record: ErrorRecord) -> Inner {
         self.observe(&refusal.meta);
-        self.before.push(ProviderEvent::Meta(refusal.meta.clone()));
+        self.before.push(ProviderEvent::Meta(Box::new(refusal.meta.clone())));
         let events = self.before.into_iter().map(Ok).chain([Err(record)]);
         stream::iter(events.collect::<Vec<_>>()).boxed()
     }
@@ -236,12 +236,12 @@ impl Call<'_> {
 }
 
 fn missing_key(settings: &ChatSettings) -> ErrorRecord {
-    let mut record = ErrorRecord::new(ErrorKind::Auth, format!("{}: no API key", settings.provider));
-    record.provider = Some(settings.provider.clone());
-    if settings.key_hint.is_empty() {
-        return record;
+    let mut text = format!("{}: no API key", settings.provider);
+    if !settings.key_hint.is_empty() {
+        text.push_str("; set ");
+        text.push_str(&settings.key_hint.join(" or "));
     }
-    let names = settings.key_hint.join(" or ");
-    record.message.push_str(&format!("; set {names}"));
+    let mut record = ErrorRecord::new(ErrorKind::Auth, text);
+    record.provider = Some(settings.provider.clone());
     record
 }

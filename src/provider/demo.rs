@@ -195,7 +195,7 @@ impl Answer {
                 StopReason::ToolUse
             }
         };
-        events.push(ProviderEvent::Usage(usage(request, output)));
+        events.push(ProviderEvent::Usage(Box::new(usage(request, output))));
         events.push(ProviderEvent::Done { stop_reason, raw_stop_reason: None, overflow: false });
         events
     }
@@ -214,7 +214,11 @@ fn call_events(name: String, arguments: Map<String, Value>, request: &LlmRequest
     let id = format!("demo_{turn}");
     let raw = Value::Object(arguments.clone()).to_string();
     let call = ToolCall { id: id.clone(), name: name.clone(), arguments, ..ToolCall::default() };
-    vec![BlockEvent::ToolCallStart { id, name }, BlockEvent::ToolCallDelta(raw), BlockEvent::ToolCallEnd(call)]
+    vec![
+        BlockEvent::ToolCallStart { id, name },
+        BlockEvent::ToolCallDelta(raw),
+        BlockEvent::ToolCallEnd(Box::new(call)),
+    ]
 }
 
 /// Four characters count as one token; nothing is measured.

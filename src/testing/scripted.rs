@@ -34,6 +34,7 @@ pub struct Reply {
 }
 
 /// One step of a raw stream.
+#[expect(clippy::large_enum_variant, reason = "scripts are short")]
 #[derive(Clone, Debug)]
 pub enum Act {
     Emit(AssistantEvent),
@@ -155,7 +156,7 @@ fn block_events(block: &AssistantBlock, chunk: Option<(usize, usize)>, random: &
             };
             let mut events = vec![BlockEvent::ToolCallStart { id: call.id.clone(), name: call.name.clone() }];
             events.extend(cut(&raw, chunk, random).into_iter().map(BlockEvent::ToolCallDelta));
-            events.push(BlockEvent::ToolCallEnd(call.clone()));
+            events.push(BlockEvent::ToolCallEnd(Box::new(call.clone())));
             events
         }
         AssistantBlock::Other(_) => Vec::new(),

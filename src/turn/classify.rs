@@ -1,11 +1,9 @@
-use std::collections::HashMap;
-
 use super::texts;
 use crate::model::{
-    AssistantBlock, AssistantMessage, CancelCause, ErrorKind, ErrorRecord, ErrorRow, Reason, StopReason,
+    AssistantBlock, AssistantMessage, CallIds, CancelCause, ErrorKind, ErrorRecord, ErrorRow, Reason, StopReason,
 };
 
-/// So many replies in a row whose calls were all refused for truncation end a run (loop §6).
+/// So many replies in a row whose calls were all refused for truncation end a run (case 73).
 pub const TRUNCATED_IN_A_ROW_MAX: u32 = 3;
 
 /// Makes a settled reply final. `toolUse` without a call becomes an error of kind `protocol`; `stop` without a call
@@ -25,7 +23,7 @@ pub fn classify(mut reply: AssistantMessage) -> AssistantMessage {
             fail(&mut reply, ErrorRecord::new(ErrorKind::Network, texts::STREAM_BROKE_OFF).retryable());
         }
         StopReason::Error => complete_error(&mut reply),
-        StopReason::Aborted => reply.error_message = Some(texts::CANCELLED.to_owned()),
+        StopReason::Aborted => return cancelled(reply),
         StopReason::Stop | StopReason::Length | StopReason::ToolUse | StopReason::Deferred => {}
     }
     reply
@@ -62,18 +60,12 @@ fn complete_error(reply: &mut AssistantMessage) {
     }
 }
 
-/// Renames a call id that this reply used before to `id-2`, `id-3`, ….
+/// Renames a call id that this reply used before, as [`CallIds`] says.
 pub fn unique_call_ids(reply: &mut AssistantMessage) {
-    let mut uses: HashMap<String, u32> = HashMap::new();
+    let mut ids = CallIds::default();
     for block in &mut reply.content {
-        let AssistantBlock::ToolCall(call) = block else { continue };
-        let count = uses.entry(call.id.clone()).or_insert(0);
-        *count += 1;
-        if *count > 1 {
-            call.id = match call.id.split_once('|') {
-                Some((id, item)) => format!("{id}-{count}|{item}"),
-                None => format!("{}-{count}", call.id),
-            };
+        if let AssistantBlock::ToolCall(call) = block {
+            call.id = ids.unique(std::mem::take(&mut call.id));
         }
     }
 }

@@ -19,7 +19,7 @@ pub fn default_convert(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     messages.into_iter().filter(|message| !matches!(**message, Message::Custom(_))).collect()
 }
 
-/// Makes a transcript fit for a request to `model` (providers T-1 to T-5, T-8, T-9; loop §4.3). Failed and partial
+/// Makes a transcript fit for a request to `model` (providers T-1 to T-5, T-8, T-9). Failed and partial
 /// replies vanish with their results; every call is followed at once by exactly one result, in call order; images,
 /// signatures and thinking the model cannot take are replaced or left out; blank user text vanishes. The transcript
 /// itself is never changed, and a message that needs no change is shared, not copied.
@@ -34,21 +34,23 @@ pub fn project(messages: &[Arc<Message>], model: &Model) -> Projection {
                     slots.push(Slot::Message(kept));
                 }
             }
-            Message::Assistant(reply) => {
-                if let Some(kept) = project_reply(message, reply, model) {
-                    open.announce(slots.len(), &kept);
-                    slots.push(Slot::Reply { results: vec![None; call_count(&kept)], message: kept });
+            Message::Assistant(reply) => match project_reply(message, reply, model) {
+                Some(kept) => {
+                    open.announce(reply, Some(slots.len()));
+                    slots.push(Slot::Reply { results: vec![None; reply.calls().count()], message: kept });
                 }
-            }
+                None => open.announce(reply, None),
+            },
             Message::ToolResult(result) => match open.answer(result) {
-                Some((reply, call)) => {
-                    let kept = project_result(message, result, model);
-                    if let Some(Slot::Reply { results, .. }) = slots.get_mut(reply)
-                        && let Some(slot) = results.get_mut(call)
+                Some(Answered::Call { slot, call }) => {
+                    if let Some(Slot::Reply { results, message: reply }) = slots.get_mut(slot)
+                        && let Some(place) = results.get_mut(call)
                     {
-                        *slot = Some(kept);
+                        *place = Some(project_result(message, result, call_id(reply, call), model));
                     }
                 }
+                // It vanishes with its reply.
+                Some(Answered::Dropped) => {}
                 None => projection.notes.push(Diagnostic {
                     code: "tool_result_dropped".to_owned(),
                     message: format!(
@@ -70,35 +72,58 @@ enum Slot {
     Reply { message: Arc<Message>, results: Vec<Option<Arc<Message>>> },
 }
 
-/// Calls that wait for a result, by id, oldest first. A result belongs to the nearest earlier reply with an
-/// unanswered call of its id; without an id, of its name.
+/// Calls that wait for a result. A result belongs to the nearest earlier reply with an unanswered call of its id, also
+/// when that reply is left out; a result without an id goes by its tool's name.
 #[derive(Default)]
-struct OpenCalls {
-    by_key: HashMap<(String, Option<String>), Vec<(usize, usize)>>,
+struct OpenCalls<'a> {
+    calls: Vec<OpenCall>,
+    /// Places in `calls`, oldest first.
+    by_id: HashMap<&'a str, Vec<usize>>,
+    by_name: HashMap<&'a str, Vec<usize>>,
 }
 
-impl OpenCalls {
-    fn announce(&mut self, reply: usize, message: &Message) {
-        let Message::Assistant(message) = message else { return };
-        for (at, call) in message.calls().enumerate() {
-            self.by_key.entry(key(&call.id, &call.name)).or_default().push((reply, at));
+struct OpenCall {
+    /// Counts the replies of the transcript.
+    reply: usize,
+    answers: Answered,
+    answered: bool,
+}
+
+/// Whose result it is.
+#[derive(Clone, Copy)]
+enum Answered {
+    /// The reply stands in this slot.
+    Call { slot: usize, call: usize },
+    /// The reply was left out.
+    Dropped,
+}
+
+impl<'a> OpenCalls<'a> {
+    /// Takes the calls of a reply, which stands in a slot or was left out.
+    fn announce(&mut self, reply: &'a AssistantMessage, slot: Option<usize>) {
+        let number = self.calls.last().map_or(0, |last| last.reply + 1);
+        for (call, announced) in reply.calls().enumerate() {
+            let answers = slot.map_or(Answered::Dropped, |slot| Answered::Call { slot, call });
+            self.by_id.entry(&announced.id).or_default().push(self.calls.len());
+            self.by_name.entry(&announced.name).or_default().push(self.calls.len());
+            self.calls.push(OpenCall { reply: number, answers, answered: false });
         }
     }
 
-    fn answer(&mut self, result: &ToolResultMessage) -> Option<(usize, usize)> {
-        let waiting = self.by_key.get_mut(&key(&result.tool_call_id, &result.tool_name))?;
-        let (nearest, _) = *waiting.last()?;
-        let at = waiting.iter().position(|(reply, _)| *reply == nearest)?;
-        Some(waiting.remove(at))
+    fn answer(&mut self, result: &ToolResultMessage) -> Option<Answered> {
+        let waiting = if result.tool_call_id.is_empty() {
+            self.by_name.get_mut(result.tool_name.as_str())?
+        } else {
+            self.by_id.get_mut(result.tool_call_id.as_str())?
+        };
+        // Answered by the other way of asking.
+        waiting.retain(|at| self.calls.get(*at).is_some_and(|call| !call.answered));
+        let nearest = self.calls.get(*waiting.last()?)?.reply;
+        let first = waiting.iter().position(|at| self.calls.get(*at).is_some_and(|call| call.reply == nearest))?;
+        let call = self.calls.get_mut(waiting.remove(first))?;
+        call.answered = true;
+        Some(call.answers)
     }
-}
-
-fn key(id: &str, name: &str) -> (String, Option<String>) {
-    (id.to_owned(), id.is_empty().then(|| name.to_owned()))
-}
-
-fn call_count(message: &Message) -> usize {
-    message.as_assistant().map_or(0, |reply| reply.calls().count())
 }
 
 fn place(slots: Vec<Slot>) -> Vec<Arc<Message>> {
@@ -149,12 +174,22 @@ fn project_user(whole: &Arc<Message>, user: &UserMessage, model: &Model) -> Opti
     Some(Arc::new(Message::User(UserMessage { content: UserContent::Blocks(content), ..user.clone() })))
 }
 
-fn project_result(whole: &Arc<Message>, result: &ToolResultMessage, model: &Model) -> Arc<Message> {
-    if model.takes_images() || !has_image(&result.content) {
+/// A result as its call's: with the call's id, which a result found by name lacks.
+fn project_result(whole: &Arc<Message>, result: &ToolResultMessage, id: &str, model: &Model) -> Arc<Message> {
+    let images = !model.takes_images() && has_image(&result.content);
+    if !images && result.tool_call_id == id {
         return Arc::clone(whole);
     }
-    let content = without_images(&result.content);
-    Arc::new(Message::ToolResult(ToolResultMessage { content, ..result.clone() }))
+    let mut kept = result.clone();
+    id.clone_into(&mut kept.tool_call_id);
+    if images {
+        kept.content = without_images(&result.content);
+    }
+    Arc::new(Message::ToolResult(kept))
+}
+
+fn call_id(reply: &Message, at: usize) -> &str {
+    reply.as_assistant().and_then(|reply| reply.calls().nth(at)).map_or("", |call| &call.id)
 }
 
 fn has_image(blocks: &[Content]) -> bool {

@@ -1,5 +1,5 @@
 /// The bound on turns of a run; 0 = none. Tested where a further turn would begin, so a final answer in the last
-/// allowed turn is a normal end (ports §8).
+/// allowed turn is a normal end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnLimit {
     pub max_turns: u32,

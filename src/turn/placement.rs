@@ -22,10 +22,10 @@ impl CallFailure {
     /// The result the model reads.
     pub fn into_output(self) -> ToolOutput {
         match self {
-            Self::Unknown(text) => ToolOutput::failure("unknown_tool", text),
-            Self::Invalid(text) => ToolOutput::failure("invalid_args", text),
-            Self::Blocked(text) => ToolOutput::failure("blocked", text),
-            Self::Denied(text) => ToolOutput::failure("denied", text),
+            Self::Unknown(text) => ToolOutput::failure("unknown_tool", texts::or_silent(text)),
+            Self::Invalid(text) => ToolOutput::failure("invalid_args", texts::or_silent(text)),
+            Self::Blocked(text) => ToolOutput::failure("blocked", texts::or_silent(text)),
+            Self::Denied(text) => ToolOutput::failure("denied", texts::or_silent(text)),
             Self::Cancelled => ToolOutput::failure("aborted", texts::TOOL_CANCELLED),
         }
     }

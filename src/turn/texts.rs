@@ -23,6 +23,11 @@ pub const STREAM_BROKE_OFF: &str = "The stream broke off: no final event.";
 /// An error without a text.
 pub const UNKNOWN_PROVIDER_ERROR: &str = "Unknown provider error";
 
+/// A failure's text, or what stands for an empty one.
+pub fn or_silent(text: String) -> String {
+    if text.is_empty() { TOOL_SILENT.to_owned() } else { text }
+}
+
 /// At most this many names are listed to a model that asked for a tool that does not exist.
 const NAMES_MAX: usize = 20;
 

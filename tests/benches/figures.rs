@@ -13,6 +13,7 @@
     reason = "a measuring program: it may stop at any surprise, and asks the kernel for the rusage of each child"
 )]
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
@@ -24,8 +25,14 @@ use std::time::Instant;
 const RUNS: usize = 15;
 /// Runs of the commands that take long.
 const RUNS_LONG: usize = 5;
+/// The argument that makes this program the server.
+const SERVE: &str = "--serve-figures";
 
 fn main() {
+    // The server is a process of its own: a child's peak memory counts what its parent held when it started.
+    if std::env::args().any(|arg| arg == SERVE) {
+        return Server::serve();
+    }
     let bin =
         std::env::var_os("PIRN_TEST_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_pirn")), PathBuf::from);
     let server = Server::start();
@@ -151,22 +158,43 @@ fn measure(command: &mut Command) -> Figure {
 /// A Chat Completions server that answers by the name of the model: `hello`, `deltas-N`, `args-N`.
 struct Server {
     port: u16,
+    process: std::process::Child,
 }
 
 impl Server {
     fn start() -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .arg(SERVE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { port: line.trim().parse().unwrap(), process }
+    }
+
+    /// Serves until its stdin is closed.
+    fn serve() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        println!("{}", listener.local_addr().unwrap().port());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                std::thread::spawn(move || serve(stream.unwrap()));
+                std::thread::spawn(move || serve(&stream.unwrap()));
             }
         });
-        Self { port }
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     }
 }
 
-fn serve(stream: TcpStream) {
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        self.process.wait().unwrap();
+    }
+}
+
+fn serve(stream: &TcpStream) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut length = 0;
     loop {
@@ -188,16 +216,18 @@ fn serve(stream: TcpStream) {
     let mut answer = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_vec();
     answer.extend_from_slice(stream_of(&model).as_bytes());
     // A client that left early is its own business.
-    drop((&stream).write_all(&answer));
+    let mut out = stream;
+    drop(out.write_all(&answer));
 }
 
 fn stream_of(model: &str) -> String {
     let count = |prefix: &str| model.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
     let mut out = String::new();
     let mut chunk = |delta: &str, finish: &str| {
-        out.push_str(&format!(
+        let _ = write!(
+            out,
             "data: {{\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"{model}\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{finish}}}]}}\n\n"
-        ));
+        );
     };
     if let Some(deltas) = count("deltas-") {
         for n in 0..deltas {

@@ -63,7 +63,7 @@ fn message(model: &str, events: &[ProviderEvent], error: Option<&ErrorRecord>) -
                 builder.identity(response_id.clone(), response_model.clone());
             }
             ProviderEvent::Block { index, event } => assert!(builder.apply(*index, event.clone()).is_some()),
-            ProviderEvent::Usage(usage) => builder.usage(usage.clone()),
+            ProviderEvent::Usage(usage) => builder.usage((**usage).clone()),
             ProviderEvent::Warning { code, message } => builder.diagnostic(code, message),
             ProviderEvent::Note(note) => builder.diagnostic(&note.code, &note.message),
             ProviderEvent::Meta(_) => {}

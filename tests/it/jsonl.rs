@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use pirn::model::{
     AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, Content, ErrorKind, ErrorRecord, Event, Extra,
-    Message, Reason, RunId, RunOutcome, StopReason, Thinking, ThinkingBlock, ToolCall, ToolResultMessage,
-    ToolResultView, Usage,
+    MERGED_BYTES_MAX, Message, Reason, RunId, RunOutcome, StopReason, Thinking, ThinkingBlock, ToolCall,
+    ToolResultMessage, ToolResultView, Usage,
 };
 use pirn::print::{
-    Encoder, Level, LimitsLine, MERGED_BYTES_MAX, ModelRef, ResultLine, SESSION_VERSION, SessionLine, UsageShare,
-    UsageTotals, merge,
+    Encoder, Level, LimitsLine, ModelRef, ResultLine, SESSION_VERSION, SessionLine, UsageShare, UsageTotals, merge,
 };
 use serde_json::{Map, Value, json};
 
@@ -93,7 +92,7 @@ fn case_3() -> Vec<Event> {
         update(2, BlockEvent::ToolCallStart { id: "c1".to_owned(), name: "echo".to_owned() }),
         update(2, BlockEvent::ToolCallDelta("{\"v\":".to_owned())),
         update(2, BlockEvent::ToolCallDelta("\"1\"}".to_owned())),
-        update(2, BlockEvent::ToolCallEnd(echo.clone())),
+        update(2, BlockEvent::ToolCallEnd(Box::new(echo.clone()))),
     ];
     let thought = ThinkingBlock { thinking: "hm".to_owned(), ..ThinkingBlock::default() };
     let blocks = vec![AssistantBlock::Thinking(thought), AssistantBlock::text("go"), AssistantBlock::ToolCall(echo)];
@@ -109,7 +108,7 @@ fn case_4() -> Vec<Event> {
         update(0, BlockEvent::TextDelta("b".to_owned())),
         update(1, BlockEvent::ToolCallDelta("{\"v\":\"1\"}".to_owned())),
         update(0, text_end("ab")),
-        update(1, BlockEvent::ToolCallEnd(echo.clone())),
+        update(1, BlockEvent::ToolCallEnd(Box::new(echo.clone()))),
     ];
     run_of(updates, &reply(vec![AssistantBlock::text("ab"), AssistantBlock::ToolCall(echo)], StopReason::ToolUse))
 }
@@ -331,7 +330,7 @@ fn usage_queues_warnings_and_faults_have_their_lines() {
     let usage = Usage { input: 40, output: 9, total_tokens: 49, ..Usage::default() };
     let queued = vec![Arc::new(Message::user("later", Vec::new(), 1))];
     let events = [
-        Event::MessageUpdate { index: 0, event: BlockEvent::TextDelta("x".to_owned()), usage: Some(usage) },
+        Event::MessageUpdate { index: 0, event: BlockEvent::TextDelta("x".to_owned()), usage: Some(Box::new(usage)) },
         Event::QueueUpdate { steering: queued, follow_up: Vec::new() },
         Event::Warning { code: "max_turns".to_owned(), message: "80 %".to_owned() },
         Event::Fault { error: ErrorRecord::new(ErrorKind::Storage, "disk full") },
@@ -351,7 +350,7 @@ fn neighbouring_deltas_of_one_block_are_joined_and_nothing_else() {
     let delta = |index, text: &str| update(index, BlockEvent::TextDelta(text.to_owned()));
     let thinking = update(0, BlockEvent::ThinkingDelta("x".to_owned()));
     let with_usage =
-        Event::MessageUpdate { index: 0, event: BlockEvent::TextDelta("x".to_owned()), usage: Some(Usage::default()) };
+        Event::MessageUpdate { index: 0, event: BlockEvent::TextDelta("x".to_owned()), usage: Some(Box::default()) };
     let long = "x".repeat(MERGED_BYTES_MAX);
     for other in [delta(1, "x"), thinking, with_usage, update(0, text_end("x")), delta(0, &long), case_2().remove(0)] {
         assert!(!merge(&mut delta(0, "a"), &other), "{other:?}");

@@ -30,6 +30,7 @@ fn model() -> Model {
     Model { prices: Some(prices), ..Model::unknown("p", "m", "openai-completions", "http://h") }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "items of a wire are results")]
 fn block(index: usize, event: BlockEvent) -> Item {
     Ok(ProviderEvent::Block { index, event })
 }
@@ -42,6 +43,7 @@ fn text_end(index: usize, text: &str) -> Item {
     block(index, BlockEvent::TextEnd { content: text.to_owned(), signature: None })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "items of a wire are results")]
 fn done(stop_reason: StopReason) -> Item {
     Ok(ProviderEvent::Done { stop_reason, raw_stop_reason: None, overflow: false })
 }
@@ -82,14 +84,14 @@ fn contract(events: &[AssistantEvent]) -> &AssistantMessage {
 fn a_whole_reply_is_framed_priced_and_complete() {
     let usage = Usage { input: 1_000_000, output: 500_000, ..Usage::default() };
     let events = settled(vec![
-        Ok(ProviderEvent::Meta(ResponseMeta { status: 200, ..ResponseMeta::default() })),
+        Ok(ProviderEvent::Meta(Box::new(ResponseMeta { status: 200, ..ResponseMeta::default() }))),
         Ok(ProviderEvent::Start { response_id: Some("r".to_owned()), response_model: Some("m-2".to_owned()) }),
         block(0, BlockEvent::TextStart),
         delta(0, "Hel"),
         delta(0, ""),
         delta(0, "lo"),
         text_end(0, "Hello"),
-        Ok(ProviderEvent::Usage(usage)),
+        Ok(ProviderEvent::Usage(Box::new(usage))),
         Ok(ProviderEvent::Note(Diagnostic { code: "n".to_owned(), message: "note".to_owned() })),
         Ok(ProviderEvent::Warning { code: "w".to_owned(), message: "warned".to_owned() }),
         done(StopReason::Stop),
@@ -253,7 +255,7 @@ fn any_block() -> impl Strategy<Value = BlockEvent> {
         "[ab]".prop_map(|id| BlockEvent::ToolCallStart { id, name: "read".to_owned() }),
         r#"[{}":a]{0,4}"#.prop_map(BlockEvent::ToolCallDelta),
         "[ab]".prop_map(|id| {
-            BlockEvent::ToolCallEnd(ToolCall { id, name: "read".to_owned(), ..ToolCall::default() })
+            BlockEvent::ToolCallEnd(Box::new(ToolCall { id, name: "read".to_owned(), ..ToolCall::default() }))
         }),
     ]
 }
@@ -274,7 +276,10 @@ fn sound_block(index: usize, kind: u8, text: &str) -> Vec<Item> {
         ],
         _ => {
             let call = ToolCall { id: text.clone(), name: "read".to_owned(), ..ToolCall::default() };
-            vec![BlockEvent::ToolCallStart { id: text, name: "read".to_owned() }, BlockEvent::ToolCallEnd(call)]
+            vec![
+                BlockEvent::ToolCallStart { id: text, name: "read".to_owned() },
+                BlockEvent::ToolCallEnd(Box::new(call)),
+            ]
         }
     };
     events.into_iter().map(|event| block(index, event)).collect()
@@ -284,7 +289,7 @@ fn any_item() -> impl Strategy<Value = Item> {
     prop_oneof![
         8 => (0..4_usize, any_block()).prop_map(|(index, event)| block(index, event)),
         1 => Just(Ok(ProviderEvent::Start { response_id: None, response_model: None })),
-        1 => (0..9_u64).prop_map(|input| Ok(ProviderEvent::Usage(Usage { input, ..Usage::default() }))),
+        1 => (0..9_u64).prop_map(|input| Ok(ProviderEvent::Usage(Box::new(Usage { input, ..Usage::default() })))),
         1 => Just(Err(ErrorRecord::new(ErrorKind::Server, "x"))),
         1 => prop_oneof![
             Just(StopReason::Stop), Just(StopReason::Length), Just(StopReason::ToolUse), Just(StopReason::Error),

@@ -106,8 +106,20 @@ impl Reply {
         State::Complete
     }
 
+    /// Queues what was decoded. Deltas of one block that arrived in one piece of the body are told as one: they came
+    /// at the same moment, and each event costs more than the text in it.
     fn take_decoded(&mut self) {
-        self.events.extend(self.decoded.drain(..));
+        for event in self.decoded.drain(..) {
+            let joined = match (self.events.back_mut(), &event) {
+                (Some(ProviderEvent::Block { index, event: last }), ProviderEvent::Block { index: next, event }) => {
+                    index == next && last.absorb(event)
+                }
+                _ => false,
+            };
+            if !joined {
+                self.events.push_back(event);
+            }
+        }
     }
 
     fn masked(&self, mut error: ErrorRecord) -> ErrorRecord {

@@ -16,7 +16,7 @@ use crate::provider::error::{BODY_BYTES_MAX, ErrorContext};
 /// How long the body of an error answer is waited for.
 const ERROR_WAIT: Duration = Duration::from_secs(10);
 /// How long the end of a body is waited for after the reply is complete, so that its connection can be used again.
-const END_WAIT: Duration = Duration::from_millis(10);
+const END_WAIT: Duration = Duration::from_millis(50);
 
 type Chunks = Pin<Box<dyn Stream<Item = reqwest::Result<Bytes>> + Send>>;
 

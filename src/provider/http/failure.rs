@@ -9,6 +9,8 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use hyper_util::client::legacy::connect::HttpInfo;
+
 use super::timers::seconds;
 use crate::model::ErrorRecord;
 use crate::provider::error::{self, ErrorContext};
@@ -71,7 +73,7 @@ pub(super) fn dead_connection(error: &reqwest::Error) -> Option<std::net::Socket
     let sent = find::<hyper_util::client::legacy::Error>(error)?;
     let mut extras = hyper::http::Extensions::new();
     sent.connect_info()?.get_extras(&mut extras);
-    extras.get::<hyper_util::client::legacy::connect::HttpInfo>().map(|info| info.local_addr())
+    extras.get::<HttpInfo>().map(HttpInfo::local_addr)
 }
 
 /// The first cause of a type. Looks into `io::Error`, whose `source` skips what it wraps.

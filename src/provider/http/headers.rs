@@ -56,15 +56,9 @@ pub(super) fn meta(status: u16, headers: &[(String, String)]) -> ResponseMeta {
     ResponseMeta { status, request_id: error::request_id(headers), headers: shown }
 }
 
-/// The media type in lower case, without parameters.
-pub(super) fn content_type(headers: &[(String, String)]) -> String {
-    let found = headers.iter().find(|(name, _)| name == "content-type").map_or("", |(_, value)| value.as_str());
-    found.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{content_type, meta, request};
+    use super::{meta, request};
     use crate::model::Headers;
     use crate::provider::error::ErrorContext;
 
@@ -96,7 +90,6 @@ mod tests {
             ("x-ratelimit-remaining-tokens", "7"),
             ("retry-after-ms", "12"),
             ("server", "nginx"),
-            ("content-type", "Text/Event-Stream; charset=utf-8"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec();
@@ -104,6 +97,5 @@ mod tests {
         assert_eq!(got.request_id.as_deref(), Some("req"));
         let names: Vec<&str> = got.headers.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["x-ratelimit-remaining-tokens", "retry-after-ms"]);
-        assert_eq!(content_type(&headers), "text/event-stream");
     }
 }

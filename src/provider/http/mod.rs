@@ -76,8 +76,6 @@ pub struct PostRequest {
 #[derive(Debug)]
 pub struct Response {
     pub meta: ResponseMeta,
-    /// Lower case, without parameters; empty if the server named none.
-    pub content_type: String,
     pub body: ResponseBody,
 }
 

@@ -67,9 +67,12 @@ mod tests {
     use super::target;
     use crate::provider::error::ErrorContext;
 
+    /// The target, or part of the error.
+    type Want = Result<Option<&'static str>, &'static str>;
+
     #[test]
     fn only_redirects_that_keep_the_method_are_followed() {
-        let table: [(&str, u16, Option<&str>, Result<Option<&str>, &str>); 9] = [
+        let table: [(&str, u16, Option<&str>, Want); 9] = [
             ("http://a/v1", 200, Some("/x"), Ok(None)),
             ("http://a/v1", 307, Some("/x"), Ok(Some("http://a/x"))),
             ("http://a/v1", 308, Some("https://b/x"), Ok(Some("https://b/x"))),

@@ -48,6 +48,8 @@ impl Timers {
         let now = self.clock.monotonic_ms();
         self.byte_at = Some(now);
         self.event_at = Some(now);
+        // The only moment at which the deadline moves closer; a timer for the old one would come too late.
+        self.sleep = None;
     }
 
     /// Bytes of the body came.

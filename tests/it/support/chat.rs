@@ -36,7 +36,7 @@ pub(crate) fn usage_chunk() -> Value {
 pub(crate) fn sse_text(chunks: &[Value]) -> String {
     let mut text = String::new();
     for chunk in chunks {
-        text.push_str(&format!("data: {chunk}\n\n"));
+        text.extend(["data: ", &chunk.to_string(), "\n\n"]);
     }
     text.push_str("data: [DONE]\n\n");
     text
@@ -114,12 +114,16 @@ pub(crate) fn history_violations(body: &Value) -> Vec<String> {
             open.clear();
         }
         match role {
-            "system" | "developer" if spoken => {
-                found.push(format!("message {at}: {role} after the conversation began"))
+            "system" | "developer" => {
+                if spoken {
+                    found.push(format!("message {at}: {role} after the conversation began"));
+                }
             }
-            "system" | "developer" => {}
-            "user" if !has_content(message) => found.push(format!("message {at}: empty user message")),
-            "user" => {}
+            "user" => {
+                if !has_content(message) {
+                    found.push(format!("message {at}: empty user message"));
+                }
+            }
             "assistant" => open = assistant_calls(at, message, &mut found),
             "tool" => {
                 let id = message["tool_call_id"].as_str().unwrap_or("");
@@ -182,6 +186,37 @@ fn tool_violations(body: &Value, found: &mut Vec<String>) {
         }
         if !tool["function"]["parameters"].is_object() {
             found.push(format!("tool `{name}` has no parameters object"));
+        }
+    }
+}
+
+#[test]
+fn the_server_holds_requests_to_the_rules_of_the_protocol() {
+    let user = json!({"role": "user", "content": "hi"});
+    let call = |arguments: &str| {
+        json!({"role": "assistant", "content": null, "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "read", "arguments": arguments}},
+        ]})
+    };
+    let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "x"});
+    let system = json!({"role": "system", "content": "s"});
+    let table: [(Vec<Value>, &str); 10] = [
+        (vec![system.clone(), user.clone(), call("{}"), result("c1"), user.clone()], ""),
+        (vec![], "no messages"),
+        (vec![user.clone(), system], "system after the conversation began"),
+        (vec![json!({"role": "user", "content": []})], "empty user message"),
+        (vec![user.clone(), json!({"role": "assistant", "content": ""})], "empty assistant message"),
+        (vec![user.clone(), call("{}")], "no results for"),
+        (vec![user.clone(), call("{}"), user.clone()], "stands before the results"),
+        (vec![user.clone(), call("{}"), result("c2")], "which no call waits for"),
+        (vec![user.clone(), call("[1"), result("c1")], "not the text of a JSON object"),
+        (vec![json!({"role": "robot", "content": "x"})], "unknown role"),
+    ];
+    for (messages, want) in table {
+        let found = history_violations(&json!({"messages": messages}));
+        match want {
+            "" => assert!(found.is_empty(), "{found:?}"),
+            want => assert!(found.iter().any(|text| text.contains(want)), "{want}: {found:?}"),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What integration tests share.
 
 pub(crate) mod chat;
+pub(crate) mod clock;
+mod request;
 pub(crate) mod server;
 pub(crate) mod tls;

@@ -12,9 +12,9 @@
 //! [`Server::tls`]. Waits are bounded by [`PATIENCE`], so a broken test fails instead of hanging.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,43 +22,11 @@ use base64::Engine as _;
 use serde_json::Value;
 
 use super::chat::history_violations;
+use super::request::{Recorded, Wire, read_request};
 use super::tls::Identity;
 
 /// The longest any wait in here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The largest request head accepted.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-
-/// One request as it arrived.
-#[derive(Clone, Debug)]
-pub(crate) struct Recorded {
-    /// Counts all requests of the server from 1.
-    pub(crate) ordinal: usize,
-    /// Counts the connections of the server from 1.
-    pub(crate) connection: usize,
-    pub(crate) method: String,
-    /// The request target as sent.
-    pub(crate) path: String,
-    /// Names in lower case.
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Recorded {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-    }
-
-    /// The body as JSON, or null.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
-    }
-
-    /// The last message of a Chat request.
-    pub(crate) fn last_message(&self) -> Value {
-        self.json()["messages"].as_array().and_then(|list| list.last().cloned()).unwrap_or(Value::Null)
-    }
-}
 
 /// Holds a reply back until a test opens it.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +46,7 @@ impl Gate {
     pub(crate) fn wait(&self) -> bool {
         let guard = lock(&self.0.0);
         let (open, _) =
-            self.0.1.wait_timeout_while(guard, PATIENCE, |open| !*open).unwrap_or_else(|poison| poison.into_inner());
+            self.0.1.wait_timeout_while(guard, PATIENCE, |open| !*open).unwrap_or_else(PoisonError::into_inner);
         *open
     }
 }
@@ -371,7 +339,7 @@ impl Server {
             .shared
             .changed
             .wait_timeout_while(self.state(), PATIENCE, |state| !ready(state))
-            .unwrap_or_else(|poison| poison.into_inner());
+            .unwrap_or_else(PoisonError::into_inner);
         ready(&state)
     }
 
@@ -404,7 +372,7 @@ impl Drop for Server {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
@@ -430,10 +398,6 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         state.workers.push(worker);
     }
 }
-
-/// A client's connection, with or without TLS.
-trait Wire: Read + Write {}
-impl<T: Read + Write> Wire for T {}
 
 fn serve_connection(socket: TcpStream, connection: usize, shared: &Arc<Shared>) -> io::Result<()> {
     socket.set_nodelay(true)?;
@@ -494,83 +458,6 @@ fn admit(mut request: Recorded, shared: &Shared) -> (usize, Reply) {
     (ordinal, reply)
 }
 
-/// Reads one request; `None` when the client closed between requests. `pending` keeps bytes read too far.
-fn read_request(wire: &mut dyn Wire, pending: &mut Vec<u8>) -> io::Result<Option<Recorded>> {
-    let head_end = loop {
-        if let Some(at) = find(pending, b"\r\n\r\n") {
-            break at + 4;
-        }
-        if pending.len() > HEAD_BYTES_MAX {
-            return Err(io::Error::other("request head too large"));
-        }
-        if read_some(wire, pending)? == 0 {
-            return Ok(None);
-        }
-    };
-    let head: Vec<u8> = pending.drain(..head_end).collect();
-    let head = String::from_utf8_lossy(&head).into_owned();
-    let mut lines = head.split("\r\n");
-    let mut words = lines.next().unwrap_or("").split(' ');
-    let (method, path) = (words.next().unwrap_or("").to_owned(), words.next().unwrap_or("").to_owned());
-    let headers = lines
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned()))
-        .collect();
-    let mut request = Recorded { ordinal: 0, connection: 0, method, path, headers, body: Vec::new() };
-    if request.header("expect").is_some() {
-        wire.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
-    }
-    if request.header("transfer-encoding").is_some() {
-        request.body = read_chunked(wire, pending)?;
-    } else {
-        let length = request.header("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
-        request.body = take(wire, pending, length)?;
-    }
-    Ok(Some(request))
-}
-
-fn read_chunked(wire: &mut dyn Wire, pending: &mut Vec<u8>) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    loop {
-        let line_end = loop {
-            if let Some(at) = find(pending, b"\r\n") {
-                break at;
-            }
-            if read_some(wire, pending)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        };
-        let line: Vec<u8> = pending.drain(..line_end + 2).collect();
-        let text = String::from_utf8_lossy(&line).trim().to_owned();
-        let size = usize::from_str_radix(&text, 16).map_err(io::Error::other)?;
-        let chunk = take(wire, pending, size + 2)?;
-        body.extend_from_slice(&chunk[..size]);
-        if size == 0 {
-            return Ok(body);
-        }
-    }
-}
-
-fn take(wire: &mut dyn Wire, pending: &mut Vec<u8>, length: usize) -> io::Result<Vec<u8>> {
-    while pending.len() < length {
-        if read_some(wire, pending)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(pending.drain(..length).collect())
-}
-
-fn read_some(wire: &mut dyn Wire, pending: &mut Vec<u8>) -> io::Result<usize> {
-    let mut buffer = [0_u8; 16 * 1024];
-    let count = wire.read(&mut buffer)?;
-    pending.extend_from_slice(&buffer[..count]);
-    Ok(count)
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
-}
-
 /// How an answer ended.
 enum Finished {
     /// Whole; the connection stays open.
@@ -622,13 +509,13 @@ fn drain(wire: &mut dyn Wire) {
 }
 
 fn reset_on_close(socket: &TcpStream) {
-    drop(rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)));
+    rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)).expect("an open socket takes the option");
 }
 
 fn head(reply: &Reply) -> Vec<u8> {
     let mut head = format!("HTTP/1.1 {} Scripted\r\n", reply.status);
     for (name, value) in &reply.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        head.extend([name.as_str(), ": ", value.as_str(), "\r\n"]);
     }
     match reply.framing {
         Framing::Chunked => head.push_str("transfer-encoding: chunked\r\n"),
@@ -642,7 +529,7 @@ fn head(reply: &Reply) -> Vec<u8> {
                     _ => 0,
                 })
                 .sum();
-            head.push_str(&format!("content-length: {length}\r\n"));
+            head.extend(["content-length: ", &length.to_string(), "\r\n"]);
         }
         Framing::UntilClose => head.push_str("connection: close\r\n"),
         Framing::Raw => {}

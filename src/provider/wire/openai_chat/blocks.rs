@@ -306,7 +306,7 @@ impl Blocks {
             arguments_error: read.error,
             ..ToolCall::default()
         };
-        out.push(ProviderEvent::Block { index: call.index, event: BlockEvent::ToolCallEnd(finished) });
+        out.push(ProviderEvent::Block { index: call.index, event: BlockEvent::ToolCallEnd(Box::new(finished)) });
         self.chars += chars;
     }
 

@@ -220,7 +220,7 @@ impl Reply {
         if self.usage.as_ref().is_some_and(|known| *known == usage || is_empty) {
             return;
         }
-        out.push(ProviderEvent::Usage(usage.clone()));
+        out.push(ProviderEvent::Usage(Box::new(usage.clone())));
         self.usage = Some(usage);
     }
 
@@ -264,7 +264,7 @@ impl Reply {
         self.blocks.end(out);
         if self.usage.is_none() {
             let usage = usage::estimate(self.options.request_chars, self.blocks.chars());
-            out.push(ProviderEvent::Usage(usage));
+            out.push(ProviderEvent::Usage(Box::new(usage)));
         }
         let raw_stop_reason = self.finish.take().filter(|word| !stop::is_redundant(word, stop_reason));
         out.push(ProviderEvent::Done { stop_reason, raw_stop_reason, overflow });
