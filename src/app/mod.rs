@@ -71,7 +71,7 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
                 Err(cause) => interrupted(cause),
             }
         }
-        Ok(Invocation::Run(args)) => run::command(*args, env, screen, signals, clock).await,
+        Ok(Invocation::Run(args)) => Box::pin(run::command(*args, env, screen, signals, clock)).await,
     }
 }
 
@@ -85,7 +85,7 @@ async fn print_text(screen: &Screen, text: String, signals: &mut Signals, clock:
     });
     match signals.unless(writing).await {
         Ok(Ok(Ok(()))) => Exit::OK,
-        Ok(Ok(Err(failure))) => screen.stdout_failed(&failure, Exit::OK, clock).await,
+        Ok(Ok(Err(failure))) => screen.stdout_failed(&failure, Exit::OK),
         Ok(Err(bug)) => screen.fail(bug, clock).await,
         Err(cause) => interrupted(cause),
     }

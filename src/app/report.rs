@@ -92,7 +92,7 @@ impl Screen {
         drop(handle);
         match (told, printer.finish(Patience::Stall, clock).await) {
             (Ok(()), Finished::Complete | Finished::Stalled) => exit,
-            (Ok(()), Finished::Failed(failure)) => self.stdout_failed(&failure, exit, clock).await,
+            (Ok(()), Finished::Failed(failure)) => self.stdout_failed(&failure, exit),
             (Err(_), _) | (Ok(()), Finished::Lost) => {
                 self.print_line(&line);
                 exit
@@ -101,7 +101,7 @@ impl Screen {
     }
 
     /// What a stdout that takes no more makes of an exit. The first cause wins: a failure keeps its code.
-    pub(super) async fn stdout_failed(&self, failure: &StdoutFailure, exit: Exit, _clock: &dyn Clock) -> Exit {
+    pub(super) fn stdout_failed(&self, failure: &StdoutFailure, exit: Exit) -> Exit {
         if exit.code != 0 && exit.code != 3 {
             return exit;
         }

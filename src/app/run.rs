@@ -148,7 +148,7 @@ struct Running {
 
 /// How the wait for the agent ended.
 enum Ended {
-    Outcome(Result<RunOutcome, AgentError>),
+    Outcome(Box<Result<RunOutcome, AgentError>>),
     /// A signal while the run was ending already: leave at once.
     Now,
     /// The reader of stdout took nothing more after the run was to end.
@@ -182,18 +182,17 @@ impl Running {
         let mut stdout_failure = None;
         let ended = self.wait(&agent, prompt.text, &handle, &mut cause, &mut stdout_failure).await;
         let verdict = match ended {
-            Ended::Outcome(Ok(outcome)) => Verdict::of(outcome, stdout_failure.as_ref()),
-            Ended::Outcome(Err(error)) => {
-                Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause)
-            }
+            Ended::Outcome(outcome) => match *outcome {
+                Ok(outcome) => Verdict::of(outcome, stdout_failure.as_ref()),
+                Err(error) => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
+            },
             Ended::Now | Ended::Stalled => return Verdict::cancelled(cause).exit(),
         };
         let exit = verdict.exit();
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let line = Box::new(self.result_line(exit, verdict, &account));
-        tell(&handle, Msg::Result { line, ts: clock.now_ms() }).await;
-        drop(handle);
-        self.finish(exit, cause).await
+        let result = Msg::Result { line, ts: clock.now_ms() };
+        self.finish(result, exit, cause).await
     }
 
     /// Drives the agent, and ends the run when a signal, the timeout or a closed stdout says so.
@@ -211,7 +210,7 @@ impl Running {
         let heartbeat = self.settings.output.heartbeat;
         let mut beats: u32 = 0;
         let run = agent.prompt(prompt);
-        let stalled = print::stalled(&*clock, || printer.moved());
+        let stalled = print::stalled(&*clock, || printer.backlog());
         tokio::pin!(run, stalled);
         loop {
             tokio::select! {
@@ -227,8 +226,8 @@ impl Running {
                     end(agent, cause, CancelCause::Pipe);
                 }
                 () = self.deadline.passed(), if cause.is_none() => end(agent, cause, CancelCause::Timeout),
-                outcome = &mut run => return Ended::Outcome(outcome),
-                // After the end was asked for, the run waits only for its tools and for the reader of stdout.
+                outcome = &mut run => return Ended::Outcome(Box::new(outcome)),
+                // Tools have their own time to end; a reader of stdout that takes nothing has this one.
                 () = &mut stalled, if cause.is_some() => return Ended::Stalled,
                 () = beat(heartbeat, beats, &self.deadline), if heartbeat.is_some() => {
                     beats = beats.saturating_add(1);
@@ -240,16 +239,16 @@ impl Running {
         }
     }
 
-    /// Waits for the reader of stdout. What asks for the end only now leaves the verdict as it is, since that may
-    /// have been read, but no longer lets the reader take its time.
-    async fn finish(self, exit: Exit, cause: Option<CancelCause>) -> Exit {
+    /// Tells the verdict and waits for the reader of stdout. What asks for the end only now leaves the verdict as it
+    /// is, since that may have been read, but no longer lets the reader take its time.
+    async fn finish(self, result: Msg, exit: Exit, cause: Option<CancelCause>) -> Exit {
         let Self { screen, printer, mut signals, deadline, .. } = self;
         let clock = Arc::clone(&deadline.clock);
         let hurry = CancellationToken::new();
         if cause.is_some() {
             hurry.cancel();
         }
-        let done = printer.finish_unless(hurry.cancelled(), &*clock);
+        let done = printer.finish_with(Some(result), hurry.cancelled(), &*clock);
         tokio::pin!(done);
         let mut late = None;
         let finished = loop {
@@ -274,7 +273,7 @@ impl Running {
             Finished::Complete => exit,
             // What nobody has read is no success.
             Finished::Stalled => late.map_or(exit, |late| Verdict::cancelled(Some(late)).exit()),
-            Finished::Failed(failure) => screen.stdout_failed(&failure, exit, &*clock).await,
+            Finished::Failed(failure) => screen.stdout_failed(&failure, exit),
             Finished::Lost => {
                 let record = ErrorRecord::new(ErrorKind::Internal, "the printer stopped");
                 screen.fail(record, &*clock).await

@@ -169,15 +169,12 @@ impl Human {
         if has_answer(result.reason) {
             return;
         }
-        match &result.error {
-            Some(error) => {
-                let hint = error.hint.clone().or_else(|| retry_hint(error));
-                out.push_str(&error_lines(error.kind.as_str(), &error.message, hint.as_deref(), self.paint));
-            }
-            None => {
-                let (kind, text, hint) = failure_text(result.reason);
-                out.push_str(&error_lines(kind, text, hint, self.paint));
-            }
+        if let Some(error) = &result.error {
+            let hint = error.hint.clone().or_else(|| retry_hint(error));
+            out.push_str(&error_lines(error.kind.as_str(), &error.message, hint.as_deref(), self.paint));
+        } else {
+            let (kind, text, hint) = failure_text(result.reason);
+            out.push_str(&error_lines(kind, text, hint, self.paint));
         }
     }
 

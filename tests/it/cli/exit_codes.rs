@@ -41,18 +41,32 @@ struct Row {
     kind: Option<&'static str>,
     /// Text on stdout; the same as `text` of the result where there is one.
     answer: &'static str,
-    /// How the one line on stderr begins; nothing at all when empty.
+    /// How the one line on stderr begins, where there is one without a kind.
     stderr: &'static str,
 }
 
-/// A call that no model is asked about.
-const fn unsent(name: &'static str, call: Call, code: i32, kind: &'static str, stderr: &'static str) -> Row {
-    let reason = if code == 77 { "auth" } else { "usage" };
-    Row { name, call, code, reason, stop_reason: None, kind: Some(kind), answer: "", stderr }
+const fn answered(
+    name: &'static str,
+    call: Call,
+    code: i32,
+    stop: &'static str,
+    answer: &'static str,
+    stderr: &'static str,
+) -> Row {
+    let reason = match code {
+        0 => "completed",
+        3 => "length",
+        _ => "max_turns",
+    };
+    Row { name, call, code, reason, stop_reason: Some(stop), kind: None, answer, stderr }
 }
 
-/// A run whose reply failed.
-const fn failed(name: &'static str, call: Call, code: i32, kind: &'static str, stderr: &'static str) -> Row {
+const fn unsent(name: &'static str, call: Call, code: i32, kind: &'static str) -> Row {
+    let reason = if code == 77 { "auth" } else { "usage" };
+    Row { name, call, code, reason, stop_reason: None, kind: Some(kind), answer: "", stderr: "" }
+}
+
+const fn failed(name: &'static str, call: Call, code: i32, kind: &'static str) -> Row {
     let reason = match code {
         75 => "unavailable",
         77 => "auth",
@@ -60,7 +74,7 @@ const fn failed(name: &'static str, call: Call, code: i32, kind: &'static str, s
         101 => "internal",
         _ => "error",
     };
-    Row { name, call, code, reason, stop_reason: Some("error"), kind: Some(kind), answer: "", stderr }
+    Row { name, call, code, reason, stop_reason: Some("error"), kind: Some(kind), answer: "", stderr: "" }
 }
 
 const fn aborted(name: &'static str, call: Call, code: i32, reason: &'static str, stderr: &'static str) -> Row {
@@ -71,138 +85,84 @@ fn hang() -> Reply {
     Reply::raw("").hold()
 }
 
-fn rows() -> Vec<Row> {
-    use Call::{Bare, Demo, NoReader, Server, SilentStdin};
-    let answered = |name, call, code, reason, stop, answer, stderr| Row {
-        name,
-        call,
-        code,
-        reason,
-        stop_reason: Some(stop),
-        kind: None,
-        answer,
-        stderr,
-    };
-    let cut = "This answer stops in the middle of";
-    vec![
-        answered("an answer", Demo(&["say hello"]), 0, "completed", "stop", "hello", ""),
-        answered("after a tool", Demo(&["look"]), 0, "completed", "stop", "This directory is empty.", ""),
-        answered(
-            "a failed tool does not count",
-            Server(|| chat_text("no such file"), &["read it"]),
-            0,
-            "completed",
-            "stop",
-            "no such file",
-            "",
-        ),
-        answered("a cut answer", Demo(&["stop length"]), 3, "length", "length", cut, "pirn: warning: "),
-        Row {
-            stderr: "pirn: max_turns: ",
-            ..answered("max_turns", Demo(&["--max-turns", "1", "call ls"]), 5, "max_turns", "toolUse", "", "")
-        },
-        failed(
-            "a bad request",
-            Server(|| chat_error(400, "bad", "no"), &["x"]),
-            1,
-            "invalid_request",
-            "pirn: invalid_request: ",
-        ),
-        failed(
-            "no such model there",
-            Server(|| chat_error(404, "model_not_found", "no"), &["x"]),
-            1,
-            "not_found",
-            "pirn: not_found: ",
-        ),
-        failed(
-            "no answer in the reply",
-            Server(|| sse(&[chunk(&json!({}), Some("stop"))]), &["x"]),
-            1,
-            "empty",
-            "pirn: empty: ",
-        ),
-        failed(
-            "no credit",
-            Server(|| chat_error(429, "insufficient_quota", "You exceeded your current quota"), &["x"]),
-            1,
-            "quota",
-            "pirn: quota: ",
-        ),
-        failed(
-            "calls without calls",
-            Server(|| sse(&[chunk(&json!({"content": ""}), Some("tool_calls"))]), &["x"]),
-            1,
-            "protocol",
-            "pirn: protocol: ",
-        ),
-        unsent("an unknown option", Bare(&["--nonsense"]), 2, "usage", "pirn: usage: "),
-        unsent("an option without its value", Bare(&["x", "-m"]), 2, "usage", "pirn: usage: "),
-        unsent("contradicting options", Bare(&["-q", "-v", "x"]), 2, "usage", "pirn: usage: "),
-        unsent("a value that is no number", Demo(&["--max-turns", "many", "x"]), 2, "usage", "pirn: usage: "),
-        unsent("an unknown key", Demo(&["--set", "nonsense.key=1", "x"]), 2, "config", "pirn: config: "),
-        unsent("a value of the wrong type", Demo(&["--set", "limits.grace=[1]", "x"]), 2, "config", "pirn: config: "),
-        unsent("no such configuration", Demo(&["--config", "missing.toml", "x"]), 2, "config", "pirn: config: "),
-        unsent("an unknown model", Bare(&["-m", "nosuchmodel", "x"]), 2, "usage", "pirn: usage: "),
-        unsent("an unknown tool", Demo(&["-t", "nosuchtool", "x"]), 2, "usage", "pirn: usage: "),
-        unsent("a missing directory", Demo(&["-C", "missing", "x"]), 2, "usage", "pirn: usage: "),
-        unsent("a missing attachment", Demo(&["x", "@missing.txt"]), 2, "usage", "pirn: usage: "),
-        unsent("no prompt", Demo(&[]), 2, "usage", "pirn: usage: "),
-        unsent("silent stdin", SilentStdin(&["--set", "input.stdin_wait=50ms", "x"]), 2, "usage", "pirn: usage: "),
-        unsent("a missing key", Bare(&["-m", "openai/gpt-4o", "x"]), 77, "auth", "pirn: auth: "),
-        failed(
-            "a refused key",
-            Server(|| chat_error(401, "invalid_api_key", "Bad key"), &["x"]),
-            77,
-            "auth",
-            "pirn: auth: ",
-        ),
-        failed(
-            "a forbidden model",
-            Server(|| chat_error(403, "forbidden", "Not yours"), &["x"]),
-            77,
-            "permission",
-            "pirn: permission: ",
-        ),
-        failed(
-            "too many requests",
-            Server(|| chat_error(429, "rate_limit_exceeded", "Slow down"), &["x"]),
-            75,
-            "rate_limit",
-            "pirn: rate_limit: ",
-        ),
-        failed(
-            "an overloaded server",
-            Server(|| chat_error(503, "overloaded", "Busy"), &["x"]),
-            75,
-            "overloaded",
-            "pirn: overloaded: ",
-        ),
-        failed("a broken server", Server(|| chat_error(500, "oops", "Oops"), &["x"]), 75, "server", "pirn: server: "),
-        failed("a connection that breaks", Server(|| Reply::raw(""), &["x"]), 75, "network", "pirn: network: "),
-        failed(
-            "a silent server",
-            Server(hang, &["--set", "limits.first_event_timeout=100ms", "x"]),
-            75,
-            "timeout",
-            "pirn: timeout: ",
-        ),
-        failed(
-            "a content filter",
-            Server(|| sse(&[chunk(&json!({}), Some("content_filter"))]), &["x"]),
-            4,
-            "content_filter",
-            "pirn: content_filter: ",
-        ),
-        failed("a refusal", Demo(&["fail refusal"]), 4, "refusal", "pirn: refusal: "),
-        failed("a bug", Demo(&["fail internal"]), 101, "internal", "pirn: internal: "),
-        aborted("the timeout", Server(hang, &["--timeout", "200ms", "x"]), 124, "timeout", "pirn: timeout: "),
-        aborted("SIGHUP", Call::Signal(Signal::HUP), 129, "interrupted", "pirn: interrupted: "),
-        aborted("SIGINT", Call::Signal(Signal::INT), 130, "interrupted", "pirn: interrupted: "),
-        aborted("SIGTERM", Call::Signal(Signal::TERM), 143, "interrupted", "pirn: interrupted: "),
-        aborted("a reader that left", NoReader(&["say hello"]), 141, "pipe", ""),
-    ]
+/// A reply of nothing but its end.
+fn stopped(finish: &str) -> Reply {
+    sse(&[chunk(&json!({}), Some(finish))])
 }
+
+/// A call of a file that is not there, then an answer.
+fn failed_tool() -> Reply {
+    Reply::with(|request| {
+        if request.last_message()["role"] == "tool" {
+            return chat_text("no such file");
+        }
+        let function = json!({"name": "read", "arguments": "{\"path\":\"missing\"}"});
+        let call = json!({"index": 0, "id": "c", "type": "function", "function": function});
+        sse(&[chunk(&json!({"tool_calls": [call]}), None), chunk(&json!({}), Some("tool_calls"))])
+    })
+}
+
+use Call::{Bare, Demo, NoReader, Server as Served, SilentStdin};
+
+const CUT: &str = "This answer stops in the middle of";
+const SLOW: &[&str] = &["--set", "limits.first_event_timeout=100ms", "x"];
+const X: &[&str] = &["x"];
+
+/// Runs that end as they should, or at a limit of ours.
+const ANSWERED: &[Row] = &[
+    answered("an answer", Demo(&["say hello"]), 0, "stop", "hello", ""),
+    answered("after a tool", Demo(&["look"]), 0, "stop", "This directory is empty.", ""),
+    answered("after a failed tool", Served(failed_tool, X), 0, "stop", "no such file", ""),
+    answered("a cut answer", Demo(&["stop length"]), 3, "length", CUT, "pirn: warning: "),
+    answered("max_turns", Demo(&["--max-turns", "1", "call ls"]), 5, "toolUse", "", "pirn: max_turns: "),
+];
+
+/// Calls that no model is asked about.
+const UNSENT: &[Row] = &[
+    unsent("an unknown option", Bare(&["--nonsense"]), 2, "usage"),
+    unsent("an option without its value", Bare(&["x", "-m"]), 2, "usage"),
+    unsent("contradicting options", Bare(&["-q", "-v", "x"]), 2, "usage"),
+    unsent("a value that is no number", Demo(&["--max-turns", "many", "x"]), 2, "usage"),
+    unsent("an unknown key", Demo(&["--set", "nonsense.key=1", "x"]), 2, "config"),
+    unsent("a value of the wrong type", Demo(&["--set", "limits.grace=[1]", "x"]), 2, "config"),
+    unsent("no such configuration", Demo(&["--config", "missing.toml", "x"]), 2, "config"),
+    unsent("an unknown model", Bare(&["-m", "nosuchmodel", "x"]), 2, "usage"),
+    unsent("an unknown tool", Demo(&["-t", "nosuchtool", "x"]), 2, "usage"),
+    unsent("a missing directory", Demo(&["-C", "missing", "x"]), 2, "usage"),
+    unsent("a missing attachment", Demo(&["x", "@missing.txt"]), 2, "usage"),
+    unsent("no prompt", Demo(&[]), 2, "usage"),
+    unsent("an empty prompt", Demo(&[""]), 2, "usage"),
+    unsent("silent stdin", SilentStdin(&["--set", "input.stdin_wait=50ms", "x"]), 2, "usage"),
+    unsent("a missing key", Bare(&["-m", "openai/gpt-4o", "x"]), 77, "auth"),
+];
+
+/// Runs whose reply failed.
+const FAILED: &[Row] = &[
+    failed("a bad request", Served(|| chat_error(400, "bad", "no"), X), 1, "invalid_request"),
+    failed("no such model there", Served(|| chat_error(404, "model_not_found", "no"), X), 1, "not_found"),
+    failed("no credit", Served(|| chat_error(429, "insufficient_quota", "No credit"), X), 1, "quota"),
+    failed("an empty reply", Served(|| stopped("stop"), X), 1, "empty"),
+    failed("calls without calls", Served(|| stopped("tool_calls"), X), 1, "protocol"),
+    failed("a refused key", Served(|| chat_error(401, "invalid_api_key", "Bad key"), X), 77, "auth"),
+    failed("a forbidden model", Served(|| chat_error(403, "forbidden", "Not yours"), X), 77, "permission"),
+    failed("too many requests", Served(|| chat_error(429, "rate_limit_exceeded", "Slow"), X), 75, "rate_limit"),
+    failed("an overloaded server", Served(|| chat_error(503, "overloaded", "Busy"), X), 75, "overloaded"),
+    failed("a broken server", Served(|| chat_error(500, "oops", "Oops"), X), 75, "server"),
+    failed("a connection that breaks", Served(|| Reply::raw(""), X), 75, "network"),
+    failed("a silent server", Served(hang, SLOW), 75, "timeout"),
+    failed("a content filter", Served(|| stopped("content_filter"), X), 4, "content_filter"),
+    failed("a refusal", Demo(&["fail refusal"]), 4, "refusal"),
+    failed("a bug", Demo(&["fail internal"]), 101, "internal"),
+];
+
+/// Runs that were ended from outside.
+const ABORTED: &[Row] = &[
+    aborted("the timeout", Served(hang, &["--timeout", "200ms", "x"]), 124, "timeout", "pirn: timeout: "),
+    aborted("SIGHUP", Call::Signal(Signal::HUP), 129, "interrupted", "pirn: interrupted: "),
+    aborted("SIGINT", Call::Signal(Signal::INT), 130, "interrupted", "pirn: interrupted: "),
+    aborted("SIGTERM", Call::Signal(Signal::TERM), 143, "interrupted", "pirn: interrupted: "),
+    aborted("a reader that left", NoReader(&["say hello"]), 141, "pipe", ""),
+];
 
 impl Call {
     fn run(&self, mode: &[&str], server: Option<&Server>) -> Output {
@@ -261,21 +221,22 @@ impl Row {
         }
     }
 
+    /// One line that names the kind, or nothing at all.
     fn check_stderr(&self, stderr: &str, shown: &str) {
         let besides = |line: &&str| line.starts_with("hint: ") || *line == WAITING;
         let lines: Vec<&str> = stderr.lines().filter(|line| !besides(line)).collect();
-        match self.stderr {
-            "" => assert!(stderr.is_empty(), "{shown}"),
-            start => {
-                assert!(matches!(lines[..], [line] if line.starts_with(start) && line.len() > start.len()), "{shown}")
-            }
+        let start = self.kind.map_or(self.stderr.to_owned(), |kind| format!("pirn: {kind}: "));
+        match lines[..] {
+            [] => assert_eq!((start.as_str(), stderr), ("", ""), "{shown}"),
+            [line] => assert!(!start.is_empty() && line.starts_with(&start) && line.len() > start.len(), "{shown}"),
+            _ => panic!("{shown}"),
         }
     }
 }
 
 #[test]
 fn every_exit_code_is_the_same_in_every_output_mode() {
-    for row in rows() {
+    for row in [ANSWERED, UNSENT, FAILED, ABORTED].into_iter().flatten() {
         row.check();
     }
 }

@@ -47,41 +47,44 @@ fn run(call: Pirn, stdout: To, stderr: To) -> Seen {
     }
 }
 
-/// Calls that show all there is to show: an answer, a tool, a warning, an error, JSON.
-fn calls() -> Vec<(&'static str, &'static [&'static str], i32)> {
-    vec![
-        ("an answer", &["say **hi**"], 0),
-        ("a tool", &["look"], 0),
-        ("a tool in detail", &["-vv", "look"], 0),
-        ("a failed tool", &["-v", "call read {\"path\":\"missing\"}"], 0),
-        ("a warning", &["stop length"], 3),
-        ("an error", &["fail auth"], 77),
-        ("a wrong call", &["--nonsense"], 2),
-        ("JSON", &["--json", "look"], 0),
-        ("a JSON error", &["--json", "-v", "fail auth"], 77),
-        ("a result", &["--json=result", "look"], 0),
-    ]
+/// Variables on top of an otherwise empty environment.
+type Environment = &'static [(&'static str, &'static str)];
+
+fn under(environment: Environment, call: Pirn) -> Pirn {
+    environment.iter().fold(call, |call, (name, value)| call.env(name, *value))
 }
+
+/// Calls that show all there is to show, and their codes.
+const CALLS: &[(&[&str], i32)] = &[
+    (&["say **hi**"], 0),
+    (&["look"], 0),
+    (&["-vv", "look"], 0),
+    (&["-v", "call read {\"path\":\"missing\"}"], 0),
+    (&["stop length"], 3),
+    (&["fail auth"], 77),
+    (&["--nonsense"], 2),
+    (&["--json", "look"], 0),
+    (&["--json", "-v", "fail auth"], 77),
+    (&["--json=result", "look"], 0),
+];
 
 #[test]
 fn no_escape_and_no_carriage_return_is_ever_in_a_pipe_out14() {
-    let environments: [&[(&str, &str)]; 4] = [&[], &[("NO_COLOR", "1")], &[("TERM", "dumb")], &[("CLICOLOR", "1")]];
-    for (name, args, code) in calls() {
-        for (stdout, stderr) in COMBINATIONS {
-            for environment in environments {
-                let call = environment
-                    .iter()
-                    .fold(Pirn::demo(args.iter().copied()), |call, (key, value)| call.env(key, *value));
-                let seen = run(call, stdout, stderr);
-                let shown = format!("{name} {stdout:?} {stderr:?} {environment:?}");
-                assert_eq!(seen.code, code, "{shown}");
-                for (to, text) in [(stdout, &seen.stdout), (stderr, &seen.stderr)] {
-                    assert!(to == To::Terminal || !text.contains([ESC, '\r']), "{shown}: {text:?}");
-                }
-                // The answer and JSON are never coloured, not even on a terminal (cli §4.4).
-                assert!(!seen.stdout.contains(ESC), "{shown}: {:?}", seen.stdout);
-            }
+    let environments: [Environment; 3] = [&[], &[("NO_COLOR", "1")], &[("TERM", "dumb")]];
+    let cases = environments.into_iter().flat_map(|environment| {
+        // Where nothing may be coloured, one call shows as much as all.
+        let calls = if environment.is_empty() { CALLS } else { &CALLS[2..3] };
+        COMBINATIONS.iter().flat_map(move |to| calls.iter().map(move |call| (environment, *to, call)))
+    });
+    for (environment, (stdout, stderr), (args, code)) in cases {
+        let seen = run(under(environment, Pirn::demo(args.iter().copied())), stdout, stderr);
+        let shown = format!("{args:?} {stdout:?} {stderr:?} {environment:?}");
+        assert_eq!(seen.code, *code, "{shown}");
+        for (to, text) in [(stdout, &seen.stdout), (stderr, &seen.stderr)] {
+            assert!(to == To::Terminal || !text.contains([ESC, '\r']), "{shown}: {text:?}");
         }
+        // The answer and JSON are never coloured, not even on a terminal (cli §4.4).
+        assert!(!seen.stdout.contains(ESC), "{shown}: {:?}", seen.stdout);
     }
 }
 
@@ -100,7 +103,7 @@ fn colour_is_decided_for_each_stream_out15() {
 
 #[test]
 fn the_environment_and_the_flag_decide_about_colour_out14() {
-    type Row = (&'static [(&'static str, &'static str)], &'static [&'static str], To, bool);
+    type Row = (Environment, &'static [&'static str], To, bool);
     let rows: [Row; 14] = [
         (&[], &[], To::Terminal, true),
         (&[], &[], To::Pipe, false),
@@ -119,7 +122,7 @@ fn the_environment_and_the_flag_decide_about_colour_out14() {
     ];
     for (environment, args, stderr, colour) in rows {
         let call = Pirn::demo(args.iter().copied().chain(["fail auth"]));
-        let call = environment.iter().fold(call, |call, (key, value)| call.env(key, *value));
+        let call = under(environment, call);
         let seen = run(call, To::Pipe, stderr);
         let last = seen.stderr.lines().find(|line| line.contains("pirn: ")).unwrap();
         assert_eq!(
@@ -131,7 +134,7 @@ fn the_environment_and_the_flag_decide_about_colour_out14() {
         assert_eq!(seen.stdout, "");
         // JSON is never coloured, whatever the environment asks for.
         let call = Pirn::demo(args.iter().copied().chain(["--json", "look"]));
-        let call = environment.iter().fold(call, |call, (key, value)| call.env(key, *value));
+        let call = under(environment, call);
         assert!(!run(call, stderr, stderr).stdout.contains(ESC), "{environment:?}");
     }
 }
@@ -175,7 +178,7 @@ fn a_spinner_turns_on_a_terminal_and_leaves_no_trace() {
 
 #[test]
 fn there_is_no_spinner_where_it_may_not_be() {
-    type Row = (&'static [(&'static str, &'static str)], &'static [&'static str], To);
+    type Row = (Environment, &'static [&'static str], To);
     let rows: [Row; 5] = [
         (&[], &[], To::Pipe),
         (&[], &["-v"], To::Pipe),
@@ -184,13 +187,13 @@ fn there_is_no_spinner_where_it_may_not_be() {
         (&[], &["--json"], To::Terminal),
     ];
     for (environment, args, stderr) in rows {
-        // Time for several frames: the server answers in pieces.
+        // Time for a frame.
         let pause = std::time::Duration::from_millis(150);
-        let reply = Reply::stream().pause(pause).event(&chunk(&json!({"content": "a"}), None)).pause(pause);
+        let reply = Reply::stream().pause(pause).event(&chunk(&json!({"content": "a"}), None));
         let reply = reply.event(&chunk(&json!({}), Some("stop"))).event(&usage_chunk()).send("data: [DONE]\n\n");
         let server = Server::start([reply]);
         let call = Pirn::of_server(&server, args.iter().copied().chain(["x"]));
-        let call = environment.iter().fold(call, |call, (key, value)| call.env(key, *value));
+        let call = under(environment, call);
         let seen = run(call, To::Pipe, stderr);
         assert_eq!(seen.code, 0);
         assert!(!seen.stderr.contains("waiting") && !seen.stderr.contains('\r'), "{args:?}: {:?}", seen.stderr);
