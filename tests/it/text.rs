@@ -627,6 +627,23 @@ fn an_interrupted_run_does_not_wait_for_a_reader_that_takes_nothing() {
     drop(tell);
 }
 
+#[test]
+fn a_verdict_behind_a_full_queue_does_not_wait_for_ever() {
+    let (tell, stream, _) = slow();
+    let printer = Printer::start(JSON, Box::new(stream), Box::new(io::sink())).unwrap();
+    let result = ends(Vec::new(), Reason::Interrupted, None).pop();
+    block_on(async {
+        assert_eq!(printer.backlog(), None, "nobody waits for the reader");
+        while printer.backlog().is_none() {
+            printer.handle().try_send(delta(0, "x"));
+            tokio::task::yield_now().await;
+        }
+        let finished = printer.finish_with(result, std::future::ready(()), &Hasty).await;
+        assert_eq!(finished, Finished::Stalled);
+    });
+    drop(tell);
+}
+
 /// A stream that takes `left` bytes and then fails.
 struct Failing {
     left: usize,
