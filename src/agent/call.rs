@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -69,18 +69,18 @@ pub(super) fn settled(call: ToolCall, failure: CallFailure) -> CallOutcome {
 #[derive(Clone)]
 pub(super) struct ActiveTool {
     pub(super) tool: Arc<dyn Tool>,
-    check: Arc<Result<ArgumentCheck, String>>,
+    /// Compiled by the first call: most runs use few of their tools, and a first compilation costs milliseconds.
+    check: Arc<OnceLock<Result<ArgumentCheck, String>>>,
 }
 
 impl ActiveTool {
     pub(super) fn new(tool: Arc<dyn Tool>) -> Self {
-        let check = ArgumentCheck::compile(&tool.spec().input_schema);
-        Self { tool, check: Arc::new(check) }
+        Self { tool, check: Arc::default() }
     }
 
     fn check(&self, args: &Value) -> Result<Value, CallFailure> {
         let name = &self.tool.spec().name;
-        match &*self.check {
+        match self.check.get_or_init(|| ArgumentCheck::compile(&self.tool.spec().input_schema)) {
             Ok(check) => check.check(name, args).map_err(CallFailure::Invalid),
             Err(reason) => Err(CallFailure::Invalid(format!("The schema of \"{name}\" is not usable: {reason}"))),
         }

@@ -54,7 +54,7 @@
 //! let settings = Settings {
 //!     system_prompt: "Repeat.".to_owned(),
 //!     model: Model::unknown("zoo", "parrot-1", "none", ""),
-//!     thinking: Thinking::Off,
+//!     thinking: None,
 //!     tools: Vec::new(),
 //! };
 //! let agent = Agent::new(AgentOptions::new(Arc::new(Parrot), settings))?;

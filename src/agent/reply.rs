@@ -55,7 +55,7 @@ impl Run<'_> {
             reply = turn::cancelled(reply);
         }
         reply.diagnostics.extend(notes);
-        reply.thinking_level = Some(self.thinking);
+        reply.thinking_level = self.thinking;
         reply.duration_ms = Some(self.options.clock.monotonic_ms().saturating_sub(started));
         Ok(reply)
     }

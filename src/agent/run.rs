@@ -20,7 +20,7 @@ pub(super) struct Run<'a> {
     pub(super) cancel: &'a Cancel,
     pub(super) id: RunId,
     pub(super) model: Model,
-    pub(super) thinking: Thinking,
+    pub(super) thinking: Option<Thinking>,
     pub(super) system_prompt: String,
     pub(super) tools: Vec<ActiveTool>,
     pub(super) tool_names: Arc<[String]>,
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
             self.model = model;
         }
         if let Some(thinking) = next.thinking {
-            self.thinking = thinking;
+            self.thinking = Some(thinking);
         }
         if pending.is_empty() {
             *pending = self.queues.steering.poll();

@@ -9,7 +9,8 @@ use crate::port::Tool;
 pub struct Settings {
     pub system_prompt: String,
     pub model: Model,
-    pub thinking: Thinking,
+    /// `None` = the model's default.
+    pub thinking: Option<Thinking>,
     pub tools: Vec<Arc<dyn Tool>>,
 }
 

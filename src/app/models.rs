@@ -49,7 +49,8 @@ fn table(rows: &[ModelRow]) -> String {
         if !row.configured {
             facts.push("no key".to_owned());
         }
-        text.push_str(&format!("{:width$}  {}\n", model.spec(), facts.join(", ")));
+        let line = format!("{:width$}  {}\n", model.spec(), facts.join(", "));
+        text.push_str(&line);
     }
     text
 }

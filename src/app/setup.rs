@@ -65,16 +65,12 @@ pub(super) fn build(
     ids: &Arc<dyn Ids>,
 ) -> Result<Setup, ErrorRecord> {
     let catalogue = Catalogue::new(settings, env)?;
-    let Choice { mut model, thinking, warnings, .. } = catalogue.choose(&settings.model)?;
+    let Choice { model, thinking, warnings, .. } = catalogue.choose(&settings.model)?;
     let connection = catalogue.connection(&model)?;
     let tools = tools(settings, env)?;
     let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
-    if thinking.is_none() {
-        // The model's own default: the request says nothing about thinking, not even that it is off.
-        model.thinking_level_map.insert(Thinking::Off.as_str().to_owned(), serde_json::Value::Null);
-    }
     let session_id = ids.next_id();
-    let provider = provider(&connection, env, settings, clock);
+    let provider = provider(&connection, env, settings, clock)?;
     let mut options = AgentOptions::new(
         provider,
         crate::agent::Settings {
@@ -86,7 +82,7 @@ pub(super) fn build(
                 !tools.is_empty(),
             ),
             model: model.clone(),
-            thinking: thinking.unwrap_or_default(),
+            thinking,
             tools: tools.clone(),
         },
     );
@@ -149,9 +145,14 @@ fn stream_options(settings: &Settings, connection: &Connection) -> StreamOptions
     }
 }
 
-fn provider(connection: &Connection, env: &Env, settings: &Settings, clock: &Arc<dyn Clock>) -> Arc<dyn Provider> {
+fn provider(
+    connection: &Connection,
+    env: &Env,
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Provider>, ErrorRecord> {
     if connection.provider == DEMO {
-        return Arc::new(DemoProvider);
+        return Ok(Arc::new(DemoProvider));
     }
     let proxies = env.proxies();
     let http = HttpClient::new(
@@ -179,8 +180,9 @@ fn provider(connection: &Connection, env: &Env, settings: &Settings, clock: &Arc
         headers: connection.headers.clone(),
         ..ChatSettings::keyless(connection.provider.as_str())
     };
+    http.check(&connection.base_url)?;
     warm_up(&http, &connection.base_url);
-    Arc::new(ChatProvider::new(chat, http))
+    Ok(Arc::new(ChatProvider::new(chat, http)))
 }
 
 /// Builds the client while the prompt is read (providers PERF-1). Certificates cost milliseconds; without them there

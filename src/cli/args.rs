@@ -245,7 +245,16 @@ pub fn command() -> Command {
 
 /// The short help, for stderr when a call asks for nothing.
 pub fn short_help() -> String {
-    command().render_help().to_string()
+    shown_help(&command().render_help().to_string())
+}
+
+/// A help text without the blanks the renderer leaves on empty lines.
+fn shown_help(rendered: &str) -> String {
+    rendered.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
+}
+
+fn long_help() -> String {
+    shown_help(&command().render_long_help().to_string())
 }
 
 /// Parses a whole command line, program name first.
@@ -289,7 +298,7 @@ fn parse_run(arguments: &[OsString]) -> Result<Invocation, UsageError> {
     let found = scan(&parser, arguments);
     match found.asked {
         Some(Asked::ShortHelp) => return Ok(Invocation::Print(short_help())),
-        Some(Asked::LongHelp) => return Ok(Invocation::Print(command().render_long_help().to_string())),
+        Some(Asked::LongHelp) => return Ok(Invocation::Print(long_help())),
         Some(Asked::Version) => return Ok(Invocation::Print(version())),
         None => {}
     }
@@ -321,7 +330,7 @@ fn parse_models(arguments: &[OsString]) -> Result<Invocation, UsageError> {
 fn parse_help(arguments: &[OsString]) -> Result<Invocation, UsageError> {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).filter(|w| !w.starts_with('-')).collect();
     match words.as_slice() {
-        [] => Ok(Invocation::Print(command().render_long_help().to_string())),
+        [] => Ok(Invocation::Print(long_help())),
         [name] => match first_word(name) {
             FirstWord::Models | FirstWord::Help => command_help(name, HelpForm::Long),
             FirstWord::Later(name) => Err(UsageError::new(format!("`{name}` is not available in this version"))),
@@ -352,7 +361,7 @@ fn command_help(name: &str, form: HelpForm) -> Result<Invocation, UsageError> {
         HelpForm::Short => found.render_help(),
         HelpForm::Long => found.render_long_help(),
     };
-    Ok(Invocation::Print(text.to_string()))
+    Ok(Invocation::Print(shown_help(&text.to_string())))
 }
 
 fn run_command() -> Command {

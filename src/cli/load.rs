@@ -1,7 +1,7 @@
 //! The prompt of a call, read from where the call says.
 //!
-//! Keeps true: nothing is read before the call is known to make sense; files are read before stdin, so that a missing
-//! file does not cost a wait; dropping the future ends the wait.
+//! Keeps true: nothing is read before the call is known to make sense; files are read and decoded before stdin, so that
+//! a mistake in one does not cost a wait; dropping the future ends the wait.
 //!
 //! Must not know: signals, timeouts of the run, where notices go.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::UsageError;
-use super::prompt::{Part, Prompt, PromptRequest, Sources, StdinKind, StdinUse, assemble, plan};
+use super::prompt::{Joined, Part, Prompt, PromptRequest, StdinKind, StdinUse, plan};
 use super::stdin::{Patience, collect, spawn_reader, stdin_file, stdin_kind};
 use crate::port::Clock;
 
@@ -54,26 +54,27 @@ impl<'a> PromptIo<'a> {
 /// Whatever is wrong with the call or its sources; nothing was sent.
 pub async fn load(request: &PromptRequest, io: PromptIo<'_>) -> Result<Prompt, UsageError> {
     let plan = plan(request, io.stdin)?;
-    let mut sources = Sources::default();
+    let mut file = None;
     if let Some(path) = &plan.file {
-        sources.file = Some(read_file(io.base, path, io.clock).await?);
+        file = Some(read_file(io.base, path, io.clock).await?);
     }
+    let mut attachments = Vec::new();
     for path in &plan.attachments {
         let part = read_file(io.base, path, io.clock).await.map_err(|error| {
             // An `@word` may have been meant as text.
             if error.hint.is_none() { error.with_hint("after -- an argument with @ is plain text") } else { error }
         })?;
-        sources.attachments.push(part);
+        attachments.push(part);
     }
+    let joined = Joined::before_stdin(&plan, file, attachments)?;
     let patience = match (plan.stdin, io.stdin_wait) {
-        (StdinUse::Leave, _) => return assemble(&plan, sources),
+        (StdinUse::Leave, _) => return joined.finish(None),
         (StdinUse::ReadWithin, Some(limit)) => Patience::Within(limit),
         (StdinUse::Read, _) | (StdinUse::ReadWithin, None) => Patience::Announced,
     };
     let open = io.open_stdin;
     let chunks = spawn_reader(open).map_err(|error| UsageError::new(format!("cannot read stdin: {error}")))?;
-    sources.stdin = Some(collect(chunks, "stdin", patience, io.clock, io.notice).await?);
-    assemble(&plan, sources)
+    joined.finish(Some(collect(chunks, "stdin", patience, io.clock, io.notice).await?))
 }
 
 async fn read_file(base: &Path, path: &Path, clock: &dyn Clock) -> Result<Part, UsageError> {

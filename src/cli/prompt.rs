@@ -155,37 +155,8 @@ fn stdin_use(
 /// # Errors
 /// A part is no text, an image, empty where it may not be, or all of it is too long.
 pub fn assemble(plan: &Plan, sources: Sources) -> Result<Prompt, UsageError> {
-    let mut joined = Joined::default();
-    if let Some(part) = sources.file {
-        let text = decode_text(&part.bytes, &part.name)?;
-        if text.trim().is_empty() {
-            return Err(UsageError::new(format!("the prompt file {} is empty", part.name)));
-        }
-        joined.add(&text)?;
-    }
-    if let Some(text) = &plan.text {
-        joined.add(text)?;
-    }
-    for part in sources.attachments {
-        if image_kind(&part.bytes).is_some() {
-            return Err(UsageError::new(format!("{}: images cannot be attached in this version", part.name)));
-        }
-        let text = decode(&part.bytes, &part.name)?;
-        joined.add_block(&format!("<file path=\"{}\">", escape(&part.name)), &text, "</file>")?;
-    }
-    let mut warnings = Vec::new();
-    if let Some(bytes) = sources.stdin {
-        let text = decode_text(&bytes, "stdin")?;
-        match (text.trim().is_empty(), joined.text.is_empty()) {
-            (true, true) => {
-                return Err(UsageError::new("no prompt: stdin is empty").with_hint(NO_PROMPT_HINT));
-            }
-            (true, false) => warnings.push("stdin is empty; only the prompt was sent".to_owned()),
-            (false, true) => joined.add(&text)?,
-            (false, false) => joined.add_block("<stdin>", &text, "</stdin>")?,
-        }
-    }
-    Ok(Prompt { text: joined.text, warnings })
+    let Sources { file, attachments, stdin } = sources;
+    Joined::before_stdin(plan, file, attachments)?.finish(stdin)
 }
 
 /// Decodes a prompt file or stdin; an image there deserves a clearer word than "not UTF-8".
@@ -198,11 +169,52 @@ fn decode_text(bytes: &[u8], name: &str) -> Result<String, UsageError> {
 
 /// Parts separated by a blank line, within the limit.
 #[derive(Default)]
-struct Joined {
+pub(super) struct Joined {
     text: String,
 }
 
 impl Joined {
+    /// The parts that need no wait, so that a mistake in one of them is found before stdin is waited for. Fails as
+    /// [`assemble`] does.
+    pub(super) fn before_stdin(plan: &Plan, file: Option<Part>, attachments: Vec<Part>) -> Result<Self, UsageError> {
+        let mut joined = Self::default();
+        if let Some(part) = file {
+            let text = decode_text(&part.bytes, &part.name)?;
+            if text.trim().is_empty() {
+                return Err(UsageError::new(format!("the prompt file {} is empty", part.name)));
+            }
+            joined.add(&text)?;
+        }
+        if let Some(text) = &plan.text {
+            joined.add(text)?;
+        }
+        for part in attachments {
+            if image_kind(&part.bytes).is_some() {
+                return Err(UsageError::new(format!("{}: images cannot be attached in this version", part.name)));
+            }
+            let text = decode(&part.bytes, &part.name)?;
+            joined.add_block(&format!("<file path=\"{}\">", escape(&part.name)), &text, "</file>")?;
+        }
+        Ok(joined)
+    }
+
+    /// The prompt, with what came on stdin behind everything else.
+    pub(super) fn finish(mut self, stdin: Option<Vec<u8>>) -> Result<Prompt, UsageError> {
+        let mut warnings = Vec::new();
+        if let Some(bytes) = stdin {
+            let text = decode_text(&bytes, "stdin")?;
+            match (text.trim().is_empty(), self.text.is_empty()) {
+                (true, true) => {
+                    return Err(UsageError::new("no prompt: stdin is empty").with_hint(NO_PROMPT_HINT));
+                }
+                (true, false) => warnings.push("stdin is empty; only the prompt was sent".to_owned()),
+                (false, true) => self.add(&text)?,
+                (false, false) => self.add_block("<stdin>", &text, "</stdin>")?,
+            }
+        }
+        Ok(Prompt { text: self.text, warnings })
+    }
+
     fn add(&mut self, part: &str) -> Result<(), UsageError> {
         self.separate();
         self.text.push_str(part);

@@ -121,7 +121,8 @@ fn invalid_value(error: &clap::Error, argument: &str, value: &str) -> UsageError
 /// `--thinking <LEVEL>` → `--thinking`.
 fn option_name(shown_by_clap: &str) -> String {
     let end = shown_by_clap.find([' ', '[', '=']).unwrap_or(shown_by_clap.len());
-    shown_by_clap.get(..end).unwrap_or(shown_by_clap).to_owned()
+    // An option that may be repeated is shown with dots.
+    shown_by_clap.get(..end).unwrap_or(shown_by_clap).trim_end_matches('.').to_owned()
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> String {

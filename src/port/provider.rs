@@ -27,7 +27,8 @@ pub struct LlmRequest {
     pub system_prompt: String,
     pub messages: Vec<Arc<Message>>,
     pub tools: ToolSpecs,
-    pub thinking: Thinking,
+    /// `None` = the model's default: the request says nothing about thinking.
+    pub thinking: Option<Thinking>,
     pub options: StreamOptions,
     /// The answer must match this schema.
     pub output_schema: Option<Value>,

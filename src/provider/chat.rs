@@ -209,6 +209,7 @@ impl Call<'_> {
             provider: self.context.provider,
             model_id: self.request.model.id.clone(),
             request_id: response.meta.request_id.clone(),
+            url: self.context.url.clone(),
             think_tags: self.compat.think_tags,
             finish_reason_required: self.compat.finish_reason,
             request_chars: encode::request_chars(self.request),

@@ -38,7 +38,7 @@ fn request(model: Model, messages: Vec<Message>) -> LlmRequest {
         system_prompt: String::new(),
         messages: messages.into_iter().map(Arc::new).collect(),
         tools: Arc::from([]),
-        thinking: Thinking::Off,
+        thinking: None,
         options: StreamOptions::default(),
         output_schema: None,
         purpose: Purpose::Run,
@@ -385,12 +385,12 @@ fn a_call_without_thinking_gets_an_empty_field_where_the_server_wants_one_case_1
         user("go on"),
     ];
     let mut asked = request(reasoner("deepseek-x", &json!({"high": "high"})), turns);
-    asked.thinking = Thinking::High;
+    asked.thinking = Some(Thinking::High);
     let got = encode(&asked, &deepseek);
     assert_eq!(got["messages"][0]["reasoning_content"], "");
     assert!(got["messages"][2].get("reasoning_content").is_none());
     assert_eq!((&got["thinking"], &got["reasoning_effort"]), (&json!({"type": "enabled"}), &json!("high")));
-    asked.thinking = Thinking::Off;
+    asked.thinking = Some(Thinking::Off);
     let got = encode(&asked, &deepseek);
     assert!(got["messages"][0].get("reasoning_content").is_none());
     assert_eq!(got["thinking"], json!({"type": "disabled"}));
@@ -432,7 +432,7 @@ fn a_level_is_written_the_way_the_server_reads_it() {
         ("none", json!({}), Thinking::High, none),
     ] {
         let mut asked = request(reasoner("m", &levels), vec![user("hi")]);
-        asked.thinking = level;
+        asked.thinking = Some(level);
         let got = encode(&asked, &with(form));
         let known = ["reasoning", "reasoning_effort", "enable_thinking", "thinking", "chat_template_kwargs"];
         let fields: Map<String, Value> =
@@ -443,6 +443,8 @@ fn a_level_is_written_the_way_the_server_reads_it() {
     }
     let mut switch = request(reasoner("m", &json!({})), vec![user("hi")]);
     switch.model.thinking_style = Some(ThinkingStyle::Adaptive);
+    assert_eq!(encode(&switch, &with("openrouter"))["reasoning"], Value::Null, "nothing asked, nothing said");
+    switch.thinking = Some(Thinking::Off);
     assert_eq!(encode(&switch, &with("openrouter"))["reasoning"], json!({"enabled": false}));
 }
 
@@ -574,7 +576,7 @@ fn everything() -> (LlmRequest, Compat) {
     asked.model.input = vec![Input::Text, Input::Image];
     asked.system_prompt = "S".to_owned();
     asked.tools = Arc::from([tool("read")]);
-    asked.thinking = Thinking::High;
+    asked.thinking = Some(Thinking::High);
     asked.session_id = Some("s".to_owned());
     asked.options.temperature = Some(0.0);
     asked.options.max_output_tokens = Some(5);

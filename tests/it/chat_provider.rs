@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use pirn::model::{
     AssistantMessage, ErrorKind, ErrorRecord, Headers, ImageBlock, Input, Message, Model, Prices, Secret, StopReason,
-    Thinking,
 };
 use pirn::port::{
     AssistantEvent, Execution, LlmRequest, Provider, Purpose, Replay, RequestObservers, Source, StreamOptions,
@@ -46,7 +45,7 @@ fn request_to(base_url: &str) -> LlmRequest {
         system_prompt: "Be brief.".to_owned(),
         messages: vec![Arc::new(Message::user("hi", Vec::new(), 1))],
         tools: Arc::from(Vec::new()),
-        thinking: Thinking::Off,
+        thinking: None,
         options: StreamOptions::default(),
         output_schema: None,
         purpose: Purpose::Run,

@@ -133,7 +133,12 @@ pub fn stream_error(body: &Value, context: &ErrorContext) -> ErrorRecord {
     let seen = Seen { provider: &context.provider, status: None, facts: &facts, body_is_empty: false, text: &searched };
     let delay_ms = requested_delay_ms(&[], &facts, &searched, context.now_ms);
     let id = context.request_id.clone();
-    Draft { status: effective_status(&seen), verdict: classify(&seen), text, delay_ms, id }.record(&facts, context)
+    let draft = Draft { status: effective_status(&seen), verdict: classify(&seen), text, delay_ms, id };
+    let record = draft.record(&facts, context);
+    match retry_hint(&record) {
+        Some(hint) => record.with_hint(hint),
+        None => record,
+    }
 }
 
 /// The record of a connection that failed or broke; worth another attempt.
@@ -366,7 +371,19 @@ fn hint(record: &ErrorRecord, is_structured: bool, context: &ErrorContext) -> Op
             context.url.as_deref().map(|url| format!("check the model's name and the base URL: {}", url::shown(url)))
         }
         ErrorKind::Config => context.url.as_deref().map(|url| format!("check the base URL: {}", url::shown(url))),
-        _ if is_structured => None,
-        _ => host.map(|host| format!("the answer came from {host}")),
+        _ => {
+            let source = host.filter(|_| !is_structured).map(|host| format!("the answer came from {host}"));
+            let hints: Vec<String> = source.into_iter().chain(retry_hint(record)).collect();
+            (!hints.is_empty()).then(|| hints.join("; "))
+        }
     }
+}
+
+/// When to try again, where the server turned a request away that it may take later (OUT-02).
+fn retry_hint(record: &ErrorRecord) -> Option<String> {
+    let turned_away = matches!(record.kind, ErrorKind::RateLimit | ErrorKind::Overloaded);
+    turned_away.then(|| match record.retry_after_ms {
+        Some(ms) => format!("try again in {}", seconds(ms)),
+        None => "try again later".to_owned(),
+    })
 }

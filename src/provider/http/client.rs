@@ -74,11 +74,26 @@ impl HttpClient {
     /// system store); meant for a thread that works while configuration and transcript are read. A failure is
     /// reported by the first request.
     pub fn prepare(&self, url: &str) {
-        if Url::parse(url).is_ok_and(|url| url.scheme() == "https") {
+        if is_secure(url) {
             drop(self.shared.secure());
         } else {
             drop(self.shared.plain());
         }
+    }
+
+    /// Checks what was configured for requests to this address, so that a mistake is found before anything is sent:
+    /// proxies, and certificate files that were named. Blocks while such files are read; pipes are left to
+    /// the first request. Errors: kind `config`.
+    pub fn check(&self, url: &str) -> Result<(), ErrorRecord> {
+        let settings = &self.shared.settings;
+        let files = [&settings.ca_file, &settings.ssl_cert_file, &settings.ssl_cert_dir];
+        let named: Vec<_> = files.into_iter().flatten().collect();
+        // A pipe may keep its reader waiting; what is wrong with one is told by the first request.
+        let waits = named.iter().any(|path| path.metadata().is_ok_and(|facts| !facts.is_file() && !facts.is_dir()));
+        if !named.is_empty() && !waits && is_secure(url) {
+            return self.shared.secure().map(drop);
+        }
+        ProxyRules::new(&settings.proxy).map(drop)
     }
 
     /// Sends a request once and gives the body of a 2xx answer. Dropping the future cancels the request. A pooled
@@ -190,6 +205,10 @@ async fn finish(response: reqwest::Response, timers: Timers, mut context: ErrorC
     }
     let body = body.start_of().await;
     Err(HttpError::Status(Box::new(Refusal { status: status.as_u16(), headers: all, meta, body, context })))
+}
+
+fn is_secure(url: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| url.scheme() == "https")
 }
 
 fn parse(text: &str, context: &ErrorContext) -> Result<Url, ErrorRecord> {

@@ -31,7 +31,8 @@ pub(super) fn sending(failed: &reqwest::Error, limit: Option<Duration>, context:
     }
     if failed.is_timeout() && failed.is_connect() {
         let limit = limit.map_or_else(String::new, |limit| format!(" for {}", seconds(limit)));
-        return error::timeout(context, &format!("connect timeout: no connection to {peer}{limit}"));
+        let record = error::timeout(context, &format!("connect timeout: no connection to {peer}{limit}"));
+        return record.with_hint("limits.connect_timeout sets this limit");
     }
     let text = if failed.is_dns() {
         format!("cannot find {peer}: {root}")

@@ -1,7 +1,7 @@
 //! The three limits on a silent server (HTTP-8), as one deadline.
 //!
-//! Keeps true: traffic costs one look at the clock; a timer is armed again only when it fires; the text names the
-//! limit that passed (HTTP-9).
+//! Keeps true: traffic costs one look at the clock; a timer is armed again only when it fires or when an earlier
+//! deadline appears; the text names the limit that passed (HTTP-9).
 //!
 //! Must not know: HTTP.
 
@@ -25,7 +25,13 @@ pub(super) struct Timers {
     /// Set by the response's head, then by every model event.
     event_at: Option<u64>,
     seen_event: bool,
-    sleep: Option<BoxFuture<'static, ()>>,
+    sleep: Option<Armed>,
+}
+
+/// A timer and the moment it was made for.
+struct Armed {
+    deadline: u64,
+    sleep: BoxFuture<'static, ()>,
 }
 
 /// Which limit passed, and its length.
@@ -70,17 +76,21 @@ impl Timers {
     /// Ready when a limit has passed. Registers the task otherwise.
     pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Expired> {
         loop {
-            if let Some(sleep) = &mut self.sleep {
-                ready!(sleep.as_mut().poll(cx));
+            let Some((deadline, expired)) = self.deadline() else { return Poll::Pending };
+            // The head of a response brings limits that are shorter than the one that ran before it.
+            if self.sleep.as_ref().is_none_or(|armed| armed.deadline > deadline) {
+                let left = deadline.saturating_sub(self.clock.monotonic_ms());
+                if left == 0 {
+                    return Poll::Ready(expired);
+                }
+                let clock = self.clock.clone();
+                let sleep = Box::pin(async move { clock.sleep(Duration::from_millis(left)).await });
+                self.sleep = Some(Armed { deadline, sleep });
+            }
+            if let Some(armed) = &mut self.sleep {
+                ready!(armed.sleep.as_mut().poll(cx));
                 self.sleep = None;
             }
-            let Some((deadline, expired)) = self.deadline() else { return Poll::Pending };
-            let left = deadline.saturating_sub(self.clock.monotonic_ms());
-            if left == 0 {
-                return Poll::Ready(expired);
-            }
-            let clock = self.clock.clone();
-            self.sleep = Some(Box::pin(async move { clock.sleep(Duration::from_millis(left)).await }));
         }
     }
 
@@ -109,7 +119,12 @@ impl Expired {
             Self::Idle(limit) => format!("idle timeout: no data for {}", seconds(limit)),
             Self::Progress(limit) => format!("progress timeout: no model event for {}", seconds(limit)),
         };
-        error::timeout(context, &text)
+        let key = match self {
+            Self::FirstEvent(_) => "first_event_timeout",
+            Self::Idle(_) => "idle_timeout",
+            Self::Progress(_) => "progress_timeout",
+        };
+        error::timeout(context, &text).with_hint(format!("limits.{key} sets this limit"))
     }
 }
 
@@ -180,6 +195,38 @@ mod tests {
         clock.0.fetch_add(90_000, Ordering::SeqCst);
         timers.byte();
         assert_eq!(expired(&mut timers), Some(Expired::Progress(Duration::from_secs(400))));
+    }
+
+    /// A sleep never ends; the time is moved by hand.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    #[async_trait]
+    impl Clock for Hand {
+        fn now_ms(&self) -> u64 {
+            self.monotonic_ms()
+        }
+
+        fn monotonic_ms(&self) -> u64 {
+            self.0.load(Ordering::SeqCst)
+        }
+
+        async fn sleep(&self, duration: Duration) {
+            let end = self.monotonic_ms() + u64::try_from(duration.as_millis()).unwrap();
+            std::future::poll_fn(|_| if self.monotonic_ms() >= end { Poll::Ready(()) } else { Poll::Pending }).await;
+        }
+    }
+
+    #[test]
+    fn a_limit_that_begins_with_the_head_does_not_wait_for_a_longer_one_net_12() {
+        let clock = Arc::new(Hand::default());
+        let mut timers = Timers::start(clock.clone(), LIMITS);
+        assert_eq!(expired(&mut timers), None, "the wait for the head has armed the timer of the first event");
+        clock.0.store(1_000, Ordering::SeqCst);
+        timers.head();
+        assert_eq!(expired(&mut timers), None);
+        clock.0.store(301_000, Ordering::SeqCst);
+        assert_eq!(expired(&mut timers), Some(Expired::Idle(Duration::from_secs(300))));
     }
 
     #[test]

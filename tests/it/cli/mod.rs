@@ -2,6 +2,12 @@
 //!
 //! `PIRN_TEST_BIN` names another binary than the one built with these tests, such as a plain release build.
 
+mod accounts;
+mod input;
+mod models;
+mod settings;
+mod wire;
+
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;

@@ -101,11 +101,11 @@ async fn case_102_prepare_next_turn_replaces_context_model_and_level() {
         })
     });
     let scene = Scene::new(call_then(&["d"])).hooks(hooks);
-    let run = scene.options(|options| options.settings.thinking = Thinking::Low).prompt("p").await;
+    let run = scene.options(|options| options.settings.thinking = Some(Thinking::Low)).prompt("p").await;
     run.is(r#"AS TS U"p" A(toolUse,c1) ts1 te1 ok"ok 1" R1 ok"ok 1" TE[c1] TS A(stop,"d") TE[] AE[u,a,t,a]"#)
         .asked(&["p", "REPL"]);
     let asked: Vec<_> = run.requests.iter().map(|request| (request.model.id.as_str(), request.thinking)).collect();
-    assert_eq!(asked, [("m-1", Thinking::Low), ("m2", Thinking::Off)]);
+    assert_eq!(asked, [("m-1", Some(Thinking::Low)), ("m2", Some(Thinking::Off))]);
 }
 
 #[tokio::test(start_paused = true)]

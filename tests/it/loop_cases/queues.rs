@@ -388,7 +388,7 @@ async fn case_96_settings_take_effect_at_the_next_run() {
     ];
     let scene = acting(replies, |agent| {
         let mut settings = agent.settings();
-        settings.thinking = Thinking::High;
+        settings.thinking = Some(Thinking::High);
         settings.model = Model { id: "m-2".to_owned(), ..model() };
         settings.tools = vec![Arc::new(echo_tool("new", 0))];
         agent.set_settings(settings).unwrap();
@@ -397,11 +397,11 @@ async fn case_96_settings_take_effect_at_the_next_run() {
     let first = stage.prompt("p").await;
     assert_eq!(first.result_text("c2"), "Unknown tool \"new\". Available: echo, fast, slow.");
     for request in &first.requests {
-        assert_eq!((request.model.id.as_str(), request.thinking), ("m-1", Thinking::Off));
+        assert_eq!((request.model.id.as_str(), request.thinking), ("m-1", None));
     }
     let second = stage.prompt("q").await;
     assert_eq!(second.result_text("c3"), "ok 1");
-    assert_eq!((second.requests[0].model.id.as_str(), second.requests[0].thinking), ("m-2", Thinking::High));
+    assert_eq!((second.requests[0].model.id.as_str(), second.requests[0].thinking), ("m-2", Some(Thinking::High)));
 }
 
 #[tokio::test(start_paused = true)]

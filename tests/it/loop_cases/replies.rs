@@ -370,7 +370,7 @@ async fn a_reply_knows_its_level_and_how_long_it_took() {
     let script = vec![start(), Act::Sleep(Duration::from_millis(40)), done("a")];
     let run = Scene::new(vec![Reply::raw(script)]).prompt("p").await;
     assert_eq!(run.last_reply().duration_ms, Some(40));
-    assert_eq!(run.last_reply().thinking_level, Some(pirn::model::Thinking::Off));
+    assert_eq!(run.last_reply().thinking_level, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use pirn::agent::{Agent, AgentError, AgentOptions, AgentSnapshot, Listener, LoopHooks, Prompt, Settings};
 use pirn::model::{
     AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, Content, Event, Message, Model, RunOutcome,
-    StopReason, Thinking, ToolCall, ToolResultMessage,
+    StopReason, ToolCall, ToolResultMessage,
 };
 use pirn::port::{AssistantEvent, Clock, Execution, LlmRequest, SinkError, Tool};
 use pirn::testing::{Act, Reply, RuntimeClock, ScriptedProvider, SequentialIds, call};
@@ -52,7 +52,7 @@ impl Scene {
         let provider = ScriptedProvider::new(replies);
         let tools: Vec<Arc<dyn Tool>> =
             vec![Arc::new(echo_tool("echo", 0)), Arc::new(echo_tool("fast", 2)), Arc::new(echo_tool("slow", 20))];
-        let settings = Settings { system_prompt: "S".to_owned(), model: model(), thinking: Thinking::Off, tools };
+        let settings = Settings { system_prompt: "S".to_owned(), model: model(), thinking: None, tools };
         let mut options = AgentOptions::new(provider.clone(), settings);
         options.clock = Arc::new(RuntimeClock::new());
         options.ids = Arc::new(SequentialIds::new());

@@ -2,6 +2,6 @@
 
 pub(crate) mod chat;
 pub(crate) mod clock;
-mod request;
+pub(crate) mod request;
 pub(crate) mod server;
 pub(crate) mod tls;

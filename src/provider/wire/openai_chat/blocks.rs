@@ -3,6 +3,7 @@
 use super::calls::{Address, Call, Calls};
 use super::chunk::{Delta, Part, ToolDelta};
 use super::details::{self, Details};
+use super::mold::Slot;
 use super::think_tags::{Kind, ThinkTags};
 use crate::model::{BlockEvent, Diagnostic, ToolCall};
 use crate::port::ProviderEvent;
@@ -50,6 +51,15 @@ struct Open {
 enum Source {
     Content,
     Reasoning(Option<&'static str>),
+}
+
+/// A piece of arguments.
+#[derive(Clone, Copy, Debug)]
+enum Piece<'a> {
+    /// The inside of a string.
+    Escaped(&'a str),
+    /// JSON where a string was expected.
+    Json(&'a str),
 }
 
 impl Source {
@@ -125,6 +135,14 @@ impl Blocks {
         self.refusal(delta.refusal, out);
         for call in delta.tool_calls.iter() {
             self.tool(call, out);
+        }
+    }
+
+    /// Takes the escaped string of a delta that holds nothing else.
+    pub(super) fn more(&mut self, slot: Slot, body: &str, out: &mut Vec<ProviderEvent>) {
+        match slot {
+            Slot::Content => self.text(Source::Content, body, out),
+            Slot::Arguments(index) => self.argue(Address { index, id: "", name: "" }, Some(Piece::Escaped(body)), out),
         }
     }
 
@@ -244,22 +262,27 @@ impl Blocks {
         let name = function.and_then(|function| json::text(function.name)).unwrap_or_default();
         let index = delta.index.0.or(function.and_then(|function| function.index.0));
         let arguments = function.and_then(|function| function.arguments);
-        let to = Address { index, id: &id, name: &name };
+        let piece = arguments.map(|raw| json::string_body(Some(raw)).map_or(Piece::Json(raw.get()), Piece::Escaped));
+        self.argue(Address { index, id: &id, name: &name }, piece, out);
+    }
+
+    /// Brings a piece of arguments to its call.
+    fn argue(&mut self, to: Address<'_>, piece: Option<Piece<'_>>, out: &mut Vec<ProviderEvent>) {
         let at = match self.calls.route(to) {
             Some(at) => at,
-            None if to.id.is_empty() && to.name.is_empty() && arguments.is_none() => return,
+            None if to.id.is_empty() && to.name.is_empty() && piece.is_none() => return,
             None => self.open_call(to, out),
         };
         self.calls.adopt(at, to);
         let Some(call) = self.calls.get_mut(at) else { return };
-        let Some(raw) = arguments else { return };
         let mut text = String::new();
-        match json::string_body(Some(raw)) {
-            Some(body) => {
+        match piece {
+            None => return,
+            Some(Piece::Escaped(body)) => {
                 text.reserve(body.len());
                 call.units.push(body, &mut text);
             }
-            None => text.push_str(raw.get()),
+            Some(Piece::Json(json)) => text.push_str(json),
         }
         if call.ended {
             if !text.trim().is_empty() {

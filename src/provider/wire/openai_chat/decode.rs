@@ -18,6 +18,8 @@ pub struct ChatDecoderOptions {
     pub model_id: String,
     /// The server's id of this request, for errors.
     pub request_id: Option<String>,
+    /// Where the request went, for hints.
+    pub url: Option<String>,
     /// Text between `<think>` tags at the start of the reply is thinking (`compat.think_tags`).
     pub think_tags: bool,
     /// A reply without a finish reason was cut off (`compat.finish_reason`).
@@ -35,6 +37,7 @@ impl ChatDecoderOptions {
             provider: provider.into(),
             model_id: model_id.into(),
             request_id: None,
+            url: None,
             think_tags: false,
             finish_reason_required: true,
             request_chars: 0,
@@ -95,8 +98,8 @@ impl ChatDecoder {
             Some(b'{' | b'[') => Shape::Json,
             Some(b'<') => {
                 let message = "The server answered with a web page: this is not an API endpoint.";
-                let record = ErrorRecord::new(ErrorKind::Config, message).with_hint("check the base URL");
-                return Err(self.reply.fail(record, out));
+                let record = ErrorRecord::new(ErrorKind::Config, message);
+                return Err(self.reply.fail(record.with_hint(self.reply.address_hint()), out));
             }
             _ => Shape::Events,
         };

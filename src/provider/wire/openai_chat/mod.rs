@@ -12,6 +12,7 @@ mod chunk;
 mod decode;
 mod details;
 pub mod encode;
+mod mold;
 mod reply;
 mod stop;
 mod stray;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::blocks::{BLOCKS_MAX, Blocks, note};
 use super::chunk::{Choice, Chunk, is_error_field};
 use super::decode::ChatDecoderOptions;
+use super::mold::Mold;
 use super::stop::{self, Verdict};
 use super::usage;
 use crate::model::{ErrorKind, ErrorRecord, StopReason, Usage};
@@ -13,6 +14,7 @@ use crate::port::ProviderEvent;
 use crate::provider::error::{ErrorContext, stream_error};
 use crate::provider::json::{self, Raw, Surrogates};
 use crate::provider::redact::escape_controls;
+use crate::provider::url::shown;
 
 /// Bytes of a body shown in an error.
 const EXCERPT_BYTES: usize = 200;
@@ -52,6 +54,8 @@ pub(super) struct Reply {
     /// The beginning of what was no chunk.
     noise: Option<String>,
     done: bool,
+    /// Reads the chunks that differ from the last one in one string only.
+    mold: Mold,
 }
 
 impl Reply {
@@ -59,6 +63,7 @@ impl Reply {
         let context = ErrorContext {
             provider: options.provider.clone(),
             request_id: options.request_id.clone(),
+            url: options.url.clone(),
             ..ErrorContext::default()
         };
         Self {
@@ -72,11 +77,20 @@ impl Reply {
             whole: false,
             noise: None,
             done: false,
+            mold: Mold::default(),
         }
     }
 
     pub(super) fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// What to look at when the server turns out to be none of ours.
+    pub(super) fn address_hint(&self) -> String {
+        match &self.context.url {
+            Some(url) => format!("check the base URL: {}", shown(url)),
+            None => "check the base URL".to_owned(),
+        }
     }
 
     /// Takes one event of a stream.
@@ -121,8 +135,17 @@ impl Reply {
             self.skip(text, out);
             return Ok(());
         }
+        if let Some((slot, body)) = self.mold.read(text) {
+            self.blocks.more(slot, body, out);
+            return self.check_limit(out);
+        }
         if let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(text) {
-            return self.chunk(&chunk, text, out);
+            self.chunk(&chunk, text, out)?;
+            // Before the reply has begun, a chunk also announces it.
+            if self.started {
+                self.mold.keep(text, &chunk);
+            }
+            return Ok(());
         }
         // One repair (JSON-5); if that is not enough, a tree, which also forgives a key that stands twice.
         let mended = json::repair(text, Surrogates::Keep);
@@ -186,6 +209,10 @@ impl Reply {
         if let Some(choice) = choice {
             self.choice(choice, out);
         }
+        self.check_limit(out)
+    }
+
+    fn check_limit(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ErrorRecord> {
         if self.blocks.is_over_limit() {
             let message = format!("the reply has more than {BLOCKS_MAX} blocks");
             return Err(self.fail(ErrorRecord::new(ErrorKind::StreamTooLarge, message), out));

@@ -15,7 +15,7 @@ const PIECES: [(&str, &str); 2] = [("reasoning.text", "text"), ("reasoning.summa
 /// What a request says about thinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level<'a> {
-    /// The model does not reason.
+    /// The model does not reason, or its default holds.
     Unset,
     /// It cannot be turned off, and nothing was asked for.
     AlwaysOn,
@@ -58,10 +58,8 @@ pub(super) fn is_switch(model: &Model) -> bool {
 
 /// The level for a model: through its map, and where the level is not available the next higher one that is, else
 /// the next lower one. `xhigh` and `max` are available only where the map names them.
-pub(super) fn level(model: &Model, thinking: Thinking) -> Level<'_> {
-    if !model.reasoning {
-        return Level::Unset;
-    }
+pub(super) fn level(model: &Model, thinking: Option<Thinking>) -> Level<'_> {
+    let Some(thinking) = thinking.filter(|_| model.reasoning) else { return Level::Unset };
     let map = &model.thinking_level_map;
     if thinking == Thinking::Off {
         return match map.get(Thinking::Off.as_str()) {
