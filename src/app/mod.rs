@@ -24,10 +24,11 @@ use self::signals::Signals;
 use crate::cli::{self, Invocation};
 use crate::config::Env;
 use crate::exit::{self, Exit};
-use crate::model::{ErrorKind, ErrorRecord};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, StopReason};
 use crate::port::{Clock, SystemClock};
 use crate::print;
 use crate::process;
+use crate::turn;
 
 /// Runs a command line, program name first, to its end. Never panics, and prints what is owed before it returns.
 pub fn run(argv: Vec<OsString>) -> Exit {
@@ -55,34 +56,55 @@ pub fn raise(exit: Exit) {
 async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     // Before anything that can take time.
-    let signals = match Signals::install() {
+    let mut signals = match Signals::install() {
         Ok(signals) => signals,
         Err(error) => return screen.fail(internal_record(&format!("no signal handler: {error}")), &*clock).await,
     };
     match cli::parse(argv) {
-        Err(error) => {
-            let help = error.show_help.then(cli::short_help);
-            screen.fail_with_help(error.into(), help, &*clock).await
+        Err(error) => screen.refuse(error, &*clock).await,
+        Ok(Invocation::Print(text)) => print_text(screen, text, &mut signals, &*clock).await,
+        Ok(Invocation::Models(args)) => {
+            let env = env.clone();
+            match signals.unless(apart(move || models::listing(&args, &env))).await {
+                Ok(Ok(text)) => print_text(screen, text, &mut signals, &*clock).await,
+                Ok(Err(error)) => screen.fail(error, &*clock).await,
+                Err(cause) => interrupted(cause),
+            }
         }
-        Ok(Invocation::Print(text)) => print_text(screen, &text, &*clock).await,
-        Ok(Invocation::Models(args)) => match models::listing(&args, env) {
-            Ok(text) => print_text(screen, &text, &*clock).await,
-            Err(error) => screen.fail(error, &*clock).await,
-        },
-        Ok(Invocation::Run(args)) => run::command(*args, env, screen, signals, clock).await,
+        Ok(Invocation::Run(args)) => Box::pin(run::command(*args, env, screen, signals, clock)).await,
     }
 }
 
 /// Writes a text that is the whole output of a command.
-async fn print_text(screen: &Screen, text: &str, clock: &dyn Clock) -> Exit {
-    let written = match print::stdout_writer() {
-        Ok(mut stdout) => print::write_text(&mut *stdout, text),
-        Err(error) => Err((&error).into()),
-    };
-    match written {
-        Ok(()) => Exit::OK,
-        Err(failure) => screen.stdout_failed(&failure, Exit::OK, clock).await,
+async fn print_text(screen: &Screen, text: String, signals: &mut Signals, clock: &dyn Clock) -> Exit {
+    let writing = apart(move || {
+        Ok(match print::stdout_writer() {
+            Ok(mut stdout) => print::write_text(&mut *stdout, &text),
+            Err(error) => Err((&error).into()),
+        })
+    });
+    match signals.unless(writing).await {
+        Ok(Ok(Ok(()))) => Exit::OK,
+        Ok(Ok(Err(failure))) => screen.stdout_failed(&failure, Exit::OK),
+        Ok(Err(bug)) => screen.fail(bug, clock).await,
+        Err(cause) => interrupted(cause),
     }
+}
+
+/// The exit of a command that a signal ended before it was done.
+fn interrupted(cause: CancelCause) -> Exit {
+    exit::of(turn::reason_of_abort(Some(cause)), Some(StopReason::Aborted), None, Some(cause))
+}
+
+/// Does what may block, such as reading a file that is a pipe, on a thread of its own, so that signals are heard
+/// meanwhile. A thread that never comes back ends with the process.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ErrorRecord> + Send + 'static,
+) -> Result<T, ErrorRecord> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        let text = error.try_into_panic().map_or_else(|error| error.to_string(), |panic| panic_text(&*panic));
+        Err(internal_record(&text))
+    })
 }
 
 /// Keeps the runtime's report of a panic off stderr; the panic itself becomes an error of kind `internal`.

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::cli::JsonLevel;
+use crate::cli::{self, JsonLevel, UsageError};
 use crate::config::{Env, Settings, When};
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason};
@@ -57,8 +57,13 @@ impl Screen {
         self.fail_with_help(error, None, clock).await
     }
 
-    /// The same, with the short help ahead of it.
-    pub(super) async fn fail_with_help(&self, error: ErrorRecord, help: Option<String>, clock: &dyn Clock) -> Exit {
+    /// Tells a mistake in the call, behind the short help where that is worth showing.
+    pub(super) async fn refuse(&self, error: UsageError, clock: &dyn Clock) -> Exit {
+        let help = error.show_help.then(cli::short_help);
+        self.fail_with_help(error.into(), help, clock).await
+    }
+
+    async fn fail_with_help(&self, error: ErrorRecord, help: Option<String>, clock: &dyn Clock) -> Exit {
         let reason = exit::reason_before_call(error.kind);
         let exit = exit::of(reason, None, Some(error.kind), None);
         self.close(exit, ResultLine::nothing_sent(exit.code, reason, Some(error)), help, clock).await
@@ -87,7 +92,7 @@ impl Screen {
         drop(handle);
         match (told, printer.finish(Patience::Stall, clock).await) {
             (Ok(()), Finished::Complete | Finished::Stalled) => exit,
-            (Ok(()), Finished::Failed(failure)) => self.stdout_failed(&failure, exit, clock).await,
+            (Ok(()), Finished::Failed(failure)) => self.stdout_failed(&failure, exit),
             (Err(_), _) | (Ok(()), Finished::Lost) => {
                 self.print_line(&line);
                 exit
@@ -96,7 +101,7 @@ impl Screen {
     }
 
     /// What a stdout that takes no more makes of an exit. The first cause wins: a failure keeps its code.
-    pub(super) async fn stdout_failed(&self, failure: &StdoutFailure, exit: Exit, _clock: &dyn Clock) -> Exit {
+    pub(super) fn stdout_failed(&self, failure: &StdoutFailure, exit: Exit) -> Exit {
         if exit.code != 0 && exit.code != 3 {
             return exit;
         }

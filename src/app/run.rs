@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
+use super::apart;
 use super::report::Screen;
 use super::setup::{self, Setup};
 use super::signals::{Signals, cause_of};
@@ -18,8 +19,8 @@ use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
 use crate::port::{Clock, Ids, SinkError, UuidIds};
 use crate::print::{
-    Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine, SESSION_VERSION,
-    STALL_LIMIT, SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
+    self, Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine, SESSION_VERSION,
+    SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
 };
 
 /// Runs the agent once.
@@ -31,13 +32,23 @@ pub(super) async fn command(
     clock: Arc<dyn Clock>,
 ) -> Exit {
     let started_ms = clock.monotonic_ms();
-    let loaded = setup::working_directory(args.cd.as_deref())
-        .and_then(|cwd| setup::settings(&args, env, &cwd).map(|settings| (cwd, settings)));
-    let (cwd, settings) = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) => return screen.fail(error, &*clock).await,
+    let reading = {
+        let (args, env) = (args.clone(), env.clone());
+        apart(move || {
+            let cwd = setup::working_directory(args.cd.as_deref())?;
+            setup::settings(&args, &env, &cwd).map(|settings| (cwd, settings))
+        })
+    };
+    let (cwd, settings) = match signals.unless(reading).await {
+        Ok(Ok(loaded)) => loaded,
+        Ok(Err(error)) => return screen.fail(error, &*clock).await,
+        Err(cause) => return screen.cancelled(cause, &*clock).await,
     };
     let screen = Screen::new(env, &settings);
+    // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
+    if let Err(error) = cli::plan(&args.prompt_request(), cli::stdin_kind()) {
+        return screen.refuse(error, &*clock).await;
+    }
     let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
     let setup = match setup::build(&settings, env, &cwd, &clock, &ids) {
         Ok(setup) => setup,
@@ -57,10 +68,7 @@ pub(super) async fn command(
             // Notices may still be queued; they come before the last words.
             drop(printer.finish(Patience::Stall, &*clock).await);
             return match refused {
-                Refused::Usage(error) => {
-                    let help = error.show_help.then(cli::short_help);
-                    screen.fail_with_help(error.into(), help, &*clock).await
-                }
+                Refused::Usage(error) => screen.refuse(error, &*clock).await,
                 Refused::Cancelled(cause) => screen.cancelled(cause, &*clock).await,
             };
         }
@@ -140,8 +148,8 @@ struct Running {
 
 /// How the wait for the agent ended.
 enum Ended {
-    Outcome(Result<RunOutcome, AgentError>),
-    /// A second signal: leave at once.
+    Outcome(Box<Result<RunOutcome, AgentError>>),
+    /// A signal while the run was ending already: leave at once.
     Now,
     /// The reader of stdout took nothing more after the run was to end.
     Stalled,
@@ -174,18 +182,17 @@ impl Running {
         let mut stdout_failure = None;
         let ended = self.wait(&agent, prompt.text, &handle, &mut cause, &mut stdout_failure).await;
         let verdict = match ended {
-            Ended::Outcome(Ok(outcome)) => Verdict::of(outcome, stdout_failure.as_ref()),
-            Ended::Outcome(Err(error)) => {
-                Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause)
-            }
+            Ended::Outcome(outcome) => match *outcome {
+                Ok(outcome) => Verdict::of(outcome, stdout_failure.as_ref()),
+                Err(error) => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
+            },
             Ended::Now | Ended::Stalled => return Verdict::cancelled(cause).exit(),
         };
         let exit = verdict.exit();
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let line = Box::new(self.result_line(exit, verdict, &account));
-        tell(&handle, Msg::Result { line, ts: clock.now_ms() }).await;
-        drop(handle);
-        self.finish(exit, cause).await
+        let result = Msg::Result { line, ts: clock.now_ms() };
+        self.finish(result, exit, cause).await
     }
 
     /// Drives the agent, and ends the run when a signal, the timeout or a closed stdout says so.
@@ -198,17 +205,18 @@ impl Running {
         stdout_failure: &mut Option<StdoutFailure>,
     ) -> Ended {
         let clock = Arc::clone(&self.deadline.clock);
-        let mut stdout = self.printer.stdout_watch();
+        let printer = &self.printer;
+        let mut stdout = printer.stdout_watch();
         let heartbeat = self.settings.output.heartbeat;
         let mut beats: u32 = 0;
         let run = agent.prompt(prompt);
-        tokio::pin!(run);
+        let stalled = print::stalled(&*clock, || printer.backlog());
+        tokio::pin!(run, stalled);
         loop {
-            let moved = self.printer.moved();
             tokio::select! {
                 biased;
                 signal = self.signals.next() => {
-                    if cause.is_some_and(is_signal) {
+                    if cause.is_some() {
                         return Ended::Now;
                     }
                     end(agent, cause, cause_of(signal));
@@ -218,13 +226,9 @@ impl Running {
                     end(agent, cause, CancelCause::Pipe);
                 }
                 () = self.deadline.passed(), if cause.is_none() => end(agent, cause, CancelCause::Timeout),
-                outcome = &mut run => return Ended::Outcome(outcome),
-                // After the end was asked for, the run waits only for its tools and for the reader of stdout.
-                () = clock.sleep(STALL_LIMIT), if cause.is_some() => {
-                    if self.printer.moved() == moved {
-                        return Ended::Stalled;
-                    }
-                }
+                outcome = &mut run => return Ended::Outcome(Box::new(outcome)),
+                // Tools have their own time to end; a reader of stdout that takes nothing has this one.
+                () = &mut stalled, if cause.is_some() => return Ended::Stalled,
                 () = beat(heartbeat, beats, &self.deadline), if heartbeat.is_some() => {
                     beats = beats.saturating_add(1);
                     let elapsed_ms = self.deadline.elapsed_ms();
@@ -235,22 +239,41 @@ impl Running {
         }
     }
 
-    async fn finish(self, exit: Exit, cause: Option<CancelCause>) -> Exit {
+    /// Tells the verdict and waits for the reader of stdout. What asks for the end only now leaves the verdict as it
+    /// is, since that may have been read, but no longer lets the reader take its time.
+    async fn finish(self, result: Msg, exit: Exit, cause: Option<CancelCause>) -> Exit {
         let Self { screen, printer, mut signals, deadline, .. } = self;
-        let patience = if cause.is_some() { Patience::Stall } else { Patience::Endless };
         let clock = Arc::clone(&deadline.clock);
-        let done = printer.finish(patience, &*clock);
+        let hurry = CancellationToken::new();
+        if cause.is_some() {
+            hurry.cancel();
+        }
+        let done = printer.finish_with(Some(result), hurry.cancelled(), &*clock);
         tokio::pin!(done);
-        let finished = tokio::select! {
-            finished = &mut done => finished,
-            // Everything is decided; who cannot wait for the reader any longer gets the shell.
-            signal = signals.next() => {
-                return if cause.is_some() { exit } else { Verdict::cancelled(Some(cause_of(signal))).exit() };
+        let mut late = None;
+        let finished = loop {
+            let asked = cause.or(late).is_some();
+            tokio::select! {
+                biased;
+                finished = &mut done => break finished,
+                signal = signals.next() => {
+                    if asked {
+                        break Finished::Stalled;
+                    }
+                    late = Some(cause_of(signal));
+                    hurry.cancel();
+                }
+                () = deadline.passed(), if !asked => {
+                    late = Some(CancelCause::Timeout);
+                    hurry.cancel();
+                }
             }
         };
         match finished {
-            Finished::Complete | Finished::Stalled => exit,
-            Finished::Failed(failure) => screen.stdout_failed(&failure, exit, &*clock).await,
+            Finished::Complete => exit,
+            // What nobody has read is no success.
+            Finished::Stalled => late.map_or(exit, |late| Verdict::cancelled(Some(late)).exit()),
+            Finished::Failed(failure) => screen.stdout_failed(&failure, exit),
             Finished::Lost => {
                 let record = ErrorRecord::new(ErrorKind::Internal, "the printer stopped");
                 screen.fail(record, &*clock).await
@@ -325,13 +348,6 @@ async fn tell(handle: &Handle, msg: Msg) {
 fn end(agent: &Agent, cause: &mut Option<CancelCause>, why: CancelCause) {
     agent.abort_with(why);
     cause.get_or_insert(why);
-}
-
-fn is_signal(cause: CancelCause) -> bool {
-    match cause {
-        CancelCause::Hup | CancelCause::Int | CancelCause::Term => true,
-        CancelCause::Timeout | CancelCause::Pipe | CancelCause::Steer | CancelCause::Hook => false,
-    }
 }
 
 /// Waits for the beat behind the first `beats` ones.

@@ -49,6 +49,15 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+
+    /// Waits for `work`, unless a signal comes first.
+    pub(super) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Result<T, CancelCause> {
+        tokio::select! {
+            biased;
+            signal = self.next() => Err(cause_of(signal)),
+            done = work => Ok(done),
+        }
+    }
 }
 
 /// The cause a signal gives to an abort.

@@ -23,7 +23,7 @@ pub use jsonl::{Encoder, Level};
 pub use merge::merge;
 pub use out::{
     Config, EventSink, Finished, Handle, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES, STALL_LIMIT,
-    StdoutFailure, StdoutWatch, WRITE_BYTES_MAX, stderr_writer, stdout_writer, write_text,
+    StdoutFailure, StdoutWatch, WRITE_BYTES_MAX, stalled, stderr_writer, stdout_writer, write_text,
 };
 pub use progress::Activity;
 pub use sanitize::{Sanitizer, clean, line};

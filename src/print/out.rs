@@ -30,6 +30,8 @@ pub const QUEUE_MESSAGES: usize = 1024;
 pub const WRITE_BYTES_MAX: usize = 8 * 1024;
 /// How long an interrupted run waits for a reader that takes nothing.
 pub const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// How often a reader is looked at within that time: its last move may lie this much behind the beginning of the wait.
+const STALL_LOOKS: u32 = 10;
 /// Pause before a descriptor in non-blocking mode is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -237,9 +239,9 @@ impl Printer {
         Handle { queue: self.queue.clone() }
     }
 
-    /// Counts the pieces written to stdout so far; it stands still while the reader does.
-    pub fn moved(&self) -> u64 {
-        self.moved.load(Ordering::Relaxed)
+    /// Counts the pieces written to stdout so far, while senders wait for the reader; `None` while they do not.
+    pub fn backlog(&self) -> Option<u64> {
+        (self.queue.capacity() == 0).then(|| self.moved.load(Ordering::Relaxed))
     }
 
     pub fn stdout_watch(&self) -> StdoutWatch {
@@ -249,30 +251,49 @@ impl Printer {
     /// Prints what is queued, flushes and ends the thread. Other handles may still exist; what they send later is
     /// refused.
     pub async fn finish(self, patience: Patience, clock: &dyn Clock) -> Finished {
+        match patience {
+            Patience::Endless => self.finish_with(None, std::future::pending(), clock).await,
+            Patience::Stall => self.finish_with(None, std::future::ready(()), clock).await,
+        }
+    }
+
+    /// The same behind a last message. The reader has all the time it wants until `hurry` is ready; from then on
+    /// patience ends at [`STALL_LIMIT`].
+    pub async fn finish_with(self, last: Option<Msg>, hurry: impl Future<Output = ()>, clock: &dyn Clock) -> Finished {
         let Self { queue, failure: _, done, moved, thread } = self;
         let ending = async {
-            // A printer that is gone tells so by `done`.
-            drop(queue.send(Command::Finish).await);
+            for command in last.map(Command::Print).into_iter().chain([Command::Finish]) {
+                // A printer that is gone tells so by `done`.
+                drop(queue.send(command).await);
+            }
             done.await
         };
-        tokio::pin!(ending);
-        let end = loop {
-            let before = moved.load(Ordering::Relaxed);
-            tokio::select! {
-                biased;
-                end = &mut ending => break end,
-                () = clock.sleep(STALL_LIMIT), if patience == Patience::Stall => {
-                    if moved.load(Ordering::Relaxed) == before {
-                        return Finished::Stalled;
-                    }
-                }
-            }
+        let stalled = async {
+            hurry.await;
+            stalled(clock, || Some(moved.load(Ordering::Relaxed))).await;
+        };
+        let end = tokio::select! {
+            biased;
+            end = ending => end,
+            () = stalled => return Finished::Stalled,
         };
         match (end, thread.join()) {
             (Ok(None), Ok(())) => Finished::Complete,
             (Ok(Some(failure)), Ok(())) => Finished::Failed(failure),
             (Err(_), _) | (_, Err(_)) => Finished::Lost,
         }
+    }
+}
+
+/// Waits until a count has stood still for [`STALL_LIMIT`]; `None` = nobody waits for it.
+pub async fn stalled(clock: &dyn Clock, count: impl Fn() -> Option<u64>) {
+    let mut before = count();
+    let mut still: u32 = 0;
+    while still < STALL_LOOKS {
+        clock.sleep(STALL_LIMIT / STALL_LOOKS).await;
+        let now = count();
+        still = if now.is_some() && now == before { still.saturating_add(1) } else { 0 };
+        before = now;
     }
 }
 

@@ -368,7 +368,7 @@ fn foreign_text_on_stderr_is_one_prefixed_clean_line() {
     messages.push(update(0, BlockEvent::ThinkingDelta(nasty.to_owned())));
     messages.extend(ends(Vec::new(), Reason::Error, Some(ErrorRecord::new(ErrorKind::Server, nasty))));
     let text = printed(config, messages).1;
-    let starts = ["•", "✗", "│", "pirn: ", "2 turns"];
+    let starts = ["•", "✗", "│", "pirn: ", "hint: ", "2 turns"];
     for line in text.lines() {
         assert!(starts.iter().any(|start| line.starts_with(start)), "{line:?}");
     }
@@ -623,6 +623,23 @@ fn an_interrupted_run_does_not_wait_for_a_reader_that_takes_nothing() {
     block_on(async {
         printer.handle().send(delta(0, "x")).await.unwrap();
         assert_eq!(printer.finish(Patience::Stall, &Hasty).await, Finished::Stalled);
+    });
+    drop(tell);
+}
+
+#[test]
+fn a_verdict_behind_a_full_queue_does_not_wait_for_ever() {
+    let (tell, stream, _) = slow();
+    let printer = Printer::start(JSON, Box::new(stream), Box::new(io::sink())).unwrap();
+    let result = ends(Vec::new(), Reason::Interrupted, None).pop();
+    block_on(async {
+        assert_eq!(printer.backlog(), None, "nobody waits for the reader");
+        while printer.backlog().is_none() {
+            printer.handle().try_send(delta(0, "x"));
+            tokio::task::yield_now().await;
+        }
+        let finished = printer.finish_with(result, std::future::ready(()), &Hasty).await;
+        assert_eq!(finished, Finished::Stalled);
     });
     drop(tell);
 }

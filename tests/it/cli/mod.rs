@@ -13,13 +13,20 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::support::server::Server;
+
+mod exit_codes;
+mod grammar;
+mod pipes;
+mod pty;
+mod signals;
+mod terminals;
 
 /// The longest any run of a test may take.
 pub(crate) const OUTER_LIMIT: Duration = Duration::from_secs(30);
@@ -43,6 +50,9 @@ pub(crate) struct Pirn {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     stdin: Stdin,
+    stdout: Stdio,
+    stderr: Stdio,
+    script: Option<&'static str>,
     dir: tempfile::TempDir,
 }
 
@@ -53,6 +63,9 @@ impl Pirn {
             args: args.into_iter().map(Into::into).collect(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("LANG".into(), "C.UTF-8".into())],
             stdin: Stdin::Null,
+            stdout: Stdio::piped(),
+            stderr: Stdio::piped(),
+            script: None,
             dir,
         }
     }
@@ -77,8 +90,31 @@ impl Pirn {
         self
     }
 
+    /// The same, where the variable is not set yet.
+    pub(crate) fn default_env(self, name: &str, value: &str) -> Self {
+        if self.env.iter().any(|(known, _)| known == name) { self } else { self.env(name, value) }
+    }
+
     pub(crate) fn stdin(mut self, stdin: Stdin) -> Self {
         self.stdin = stdin;
+        self
+    }
+
+    /// Something else than a pipe that is read to its end.
+    pub(crate) fn stdout(mut self, stdout: impl Into<Stdio>) -> Self {
+        self.stdout = stdout.into();
+        self
+    }
+
+    /// Something else than a pipe that is read to its end.
+    pub(crate) fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
+        self.stderr = stderr.into();
+        self
+    }
+
+    /// Runs a shell script instead, in which `"$0" "$@"` is the call.
+    pub(crate) fn script(mut self, script: &'static str) -> Self {
+        self.script = Some(script);
         self
     }
 
@@ -92,11 +128,17 @@ impl Pirn {
         self.dir.path()
     }
 
-    /// The bare command, stdout and stderr piped.
+    /// The bare command, without its streams.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = match self.script {
+            Some(script) => {
+                let mut shell = Command::new("bash");
+                shell.args(["-c", script]).arg(binary());
+                shell
+            }
+            None => Command::new(binary()),
+        };
         command.args(&self.args).current_dir(self.dir.path()).env_clear().envs(self.env.iter().cloned());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
@@ -109,8 +151,9 @@ impl Pirn {
             Stdin::Silent => (Stdio::piped(), None),
             Stdin::Custom(stdio) => (stdio, None),
         };
+        command.stdin(stdin).stdout(self.stdout).stderr(self.stderr);
         let started = Instant::now();
-        let mut child = command.stdin(stdin).spawn().unwrap();
+        let mut child = command.spawn().unwrap();
         let mut held = child.stdin.take();
         let feeder = bytes.map(|bytes| {
             let mut pipe = held.take().unwrap();
@@ -119,8 +162,8 @@ impl Pirn {
                 drop(pipe.write_all(&bytes));
             })
         });
-        let stdout = collect(child.stdout.take());
-        let stderr = collect(child.stderr.take());
+        let stdout = Collector::start(child.stdout.take());
+        let stderr = Collector::start(child.stderr.take());
         Running { child, started, stdout, stderr, feeder, _held: held, _dir: self.dir }
     }
 
@@ -133,28 +176,67 @@ impl Pirn {
 /// The key of every call of a test server; no output may ever hold it.
 pub(crate) const KEY: &str = "sk-test-0123456789abcdef";
 
-fn collect(stream: Option<impl Read + Send + 'static>) -> Collector {
-    let (sender, receiver) = mpsc::channel();
-    let thread = stream.map(|mut stream| {
-        std::thread::spawn(move || {
-            let mut all = Vec::new();
-            let mut buffer = [0; 1 << 14];
-            while let Ok(count) = stream.read(&mut buffer) {
-                if count == 0 {
-                    break;
-                }
-                all.extend_from_slice(&buffer[..count]);
-                drop(sender.send(all.clone()));
-            }
-            all
-        })
-    });
-    Collector { thread, receiver }
+/// Reads a stream to its end on a thread of its own.
+struct Collector {
+    seen: Arc<(Mutex<Seen>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
 }
 
-struct Collector {
-    thread: Option<JoinHandle<Vec<u8>>>,
-    receiver: mpsc::Receiver<Vec<u8>>,
+#[derive(Default)]
+struct Seen {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Collector {
+    fn start(stream: Option<impl Read + Send + 'static>) -> Self {
+        let seen = Arc::<(Mutex<Seen>, Condvar)>::default();
+        let thread = stream.map(|mut stream| {
+            let seen = Arc::clone(&seen);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 1 << 14];
+                // A terminal whose other side is gone fails instead of ending.
+                while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    lock(&seen.0).bytes.extend_from_slice(&buffer[..count]);
+                    seen.1.notify_all();
+                }
+                lock(&seen.0).ended = true;
+                seen.1.notify_all();
+            })
+        });
+        Self { seen, thread }
+    }
+
+    fn so_far(&self) -> Vec<u8> {
+        lock(&self.seen.0).bytes.clone()
+    }
+
+    /// Waits until a text has been read.
+    fn wait(&self, text: &str) {
+        let unseen = |seen: &mut Seen| !seen.ended && !contains(&seen.bytes, text.as_bytes());
+        let (seen, _) = self
+            .seen
+            .1
+            .wait_timeout_while(lock(&self.seen.0), OUTER_LIMIT, unseen)
+            .unwrap_or_else(PoisonError::into_inner);
+        let shown = String::from_utf8_lossy(&seen.bytes);
+        assert!(contains(&seen.bytes, text.as_bytes()), "{text:?} never appeared in {shown:?}");
+    }
+
+    fn finish(&mut self) -> Vec<u8> {
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+        std::mem::take(&mut lock(&self.seen.0).bytes)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    memchr::memmem::find(bytes, text).is_some()
 }
 
 /// A running call.
@@ -174,14 +256,23 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     /// Waits until stdout holds a text.
     pub(crate) fn wait_stdout(&self, text: &str) {
-        wait_text(&self.stdout.receiver, text);
+        self.stdout.wait(text);
     }
 
     /// Waits until stderr holds a text.
     pub(crate) fn wait_stderr(&self, text: &str) {
-        wait_text(&self.stderr.receiver, text);
+        self.stderr.wait(text);
+    }
+
+    /// What has come to stdout until now.
+    pub(crate) fn stdout_so_far(&self) -> String {
+        String::from_utf8(self.stdout.so_far()).unwrap()
     }
 
     pub(crate) fn wait(mut self) -> Output {
@@ -197,10 +288,7 @@ impl Running {
             }
         };
         let elapsed = self.started.elapsed();
-        let text = |collector: &mut Collector| {
-            let bytes = collector.thread.take().map(|thread| thread.join().unwrap()).unwrap_or_default();
-            String::from_utf8(bytes).expect("output is UTF-8")
-        };
+        let text = |collector: &mut Collector| String::from_utf8(collector.finish()).expect("output is UTF-8");
         let (stdout, stderr) = (text(&mut self.stdout), text(&mut self.stderr));
         if let Some(feeder) = self.feeder.take() {
             feeder.join().unwrap();
@@ -208,17 +296,6 @@ impl Running {
         let output = Output { status, stdout, stderr, elapsed };
         output.check_always();
         output
-    }
-}
-
-fn wait_text(receiver: &mpsc::Receiver<Vec<u8>>, text: &str) {
-    let deadline = Instant::now() + OUTER_LIMIT;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let all = receiver.recv_timeout(left).unwrap_or_else(|_| panic!("{text:?} never appeared"));
-        if String::from_utf8_lossy(&all).contains(text) {
-            return;
-        }
     }
 }
 
@@ -244,19 +321,7 @@ impl Output {
 
     /// The lines of a JSON stream; checks framing and grammar.
     pub(crate) fn lines(&self) -> Vec<Value> {
-        assert!(self.stdout.is_empty() || self.stdout.ends_with('\n'), "the last line is whole: {:?}", self.stdout);
-        let lines: Vec<Value> = self
-            .stdout
-            .split_terminator('\n')
-            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?}")))
-            .collect();
-        for (seq, line) in lines.iter().enumerate() {
-            assert_eq!(line["seq"], seq, "no gap: {line}");
-            assert!(line.as_object().unwrap().keys().next().unwrap() == "type", "type comes first: {line}");
-        }
-        let results = lines.iter().filter(|line| line["type"] == "result").count();
-        assert_eq!(results, 1, "exactly one result line");
-        lines
+        grammar::check(&self.stdout)
     }
 
     /// The `result` line; it must be the last, and agree with the exit status.
