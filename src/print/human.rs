@@ -228,7 +228,7 @@ impl Human {
 
     fn tool_start(&mut self, id: &str, name: &str, args: &Map<String, Value>, out: &mut String) {
         self.tools = self.tools.saturating_add(1);
-        let summary = summary_of(args);
+        let summary = if self.shows_tools() { summary_of(args) } else { String::new() };
         if self.shows_tools() {
             let name = line(name, SUMMARY_CHARS_MAX);
             let text = format!("{} {name} {summary}", self.paint.cyan(self.marks.start));

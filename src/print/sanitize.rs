@@ -90,11 +90,20 @@ pub fn clean(text: &str) -> String {
     out
 }
 
+/// Bytes of a text that are looked at for each character a line may have; what is removed and what is white space may
+/// be most of them.
+const READ_BYTES_PER_CHAR: usize = 64;
+
 /// Makes one line of foreign text for stderr: clean, white space and line ends as one blank, at most `chars_max`
 /// characters, nothing that reorders the line or that a build system reads as its command.
 pub fn line(text: &str, chars_max: usize) -> String {
+    // The rest of a long text can not be seen in the line.
+    let mut read = chars_max.saturating_mul(READ_BYTES_PER_CHAR).min(text.len());
+    while !text.is_char_boundary(read) {
+        read = read.saturating_sub(1);
+    }
     // A carriage return separates words here; cleaning would join them.
-    let cleaned = clean(&text.replace('\r', " "));
+    let cleaned = clean(&text.get(..read).unwrap_or_default().replace('\r', " "));
     let mut words = String::new();
     for word in cleaned.split_whitespace() {
         if !words.is_empty() {
