@@ -3,12 +3,11 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::{KEY, Output, Pirn, Running, Stdin, collect};
+use super::{KEY, Output, Pirn, Stdin};
 use crate::support::chat::chat_text;
 use crate::support::server::Server;
 
@@ -54,17 +53,6 @@ fn refused(make: impl FnOnce(&Server) -> Pirn) -> String {
     assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{}", output.stderr);
     assert_eq!(server.connections(), 0, "no request is sent");
     output.stderr
-}
-
-/// Starts a call through a shell, with a redirection the runner cannot make.
-fn redirected(call: Pirn, redirection: &str) -> Running {
-    let inner = call.command();
-    let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(format!("exec \"$0\" \"$@\" {redirection}")).arg(inner.get_program()).args(inner.get_args());
-    command.current_dir(call.dir()).env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
-    Running { child, started: Instant::now(), stdout, stderr, feeder: None, _held: None, _dir: call.dir }
 }
 
 #[test]
@@ -115,9 +103,9 @@ fn a_signal_ends_the_wait_for_stdin_in01() {
 
 #[test]
 fn the_null_device_a_closed_stdin_and_a_socket_are_no_data_in01() {
-    for redirection in ["</dev/null", "<&-"] {
+    for redirection in [r#"exec "$0" "$@" </dev/null"#, r#"exec "$0" "$@" <&-"#] {
         let server = answering();
-        let output = redirected(call(&server, ["Reply OK"]), redirection).wait();
+        let output = call(&server, ["Reply OK"]).script(redirection).run();
         assert_eq!((output.code(), output.stdout.as_str()), (0, "OK\n"), "{redirection}: {}", output.stderr);
         assert_eq!((prompt_of(&server).as_str(), output.stderr.as_str()), ("Reply OK", ""), "{redirection}");
     }
@@ -135,7 +123,7 @@ fn piped_data_a_file_and_a_slow_producer_reach_the_model_in_full_in01() {
     assert_eq!((prompt.as_str(), output.stderr.as_str()), (expected, ""));
 
     let server = answering();
-    let output = redirected(call(&server, ["explain"]).file("data.txt", "data\n"), "<data.txt").wait();
+    let output = call(&server, ["explain"]).file("data.txt", "data\n").script(r#"exec "$0" "$@" <data.txt"#).run();
     assert_eq!((output.code(), prompt_of(&server).as_str()), (0, expected), "{}", output.stderr);
 
     let server = answering();

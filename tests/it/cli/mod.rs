@@ -3,9 +3,15 @@
 //! `PIRN_TEST_BIN` names another binary than the one built with these tests, such as a plain release build.
 
 mod accounts;
+mod exit_codes;
+mod grammar;
 mod input;
 mod models;
+mod pipes;
+mod pty;
 mod settings;
+mod signals;
+mod terminals;
 mod wire;
 
 use std::ffi::OsString;
@@ -20,13 +26,6 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::support::server::Server;
-
-mod exit_codes;
-mod grammar;
-mod pipes;
-mod pty;
-mod signals;
-mod terminals;
 
 /// The longest any run of a test may take.
 pub(crate) const OUTER_LIMIT: Duration = Duration::from_secs(30);
