@@ -17,8 +17,10 @@ pub(super) struct Account {
     pub(super) text: String,
     /// Time spent in requests, in milliseconds.
     pub(super) api_ms: u64,
-    /// From the start of the run to the first delta, in milliseconds.
+    /// From the first request to the first delta, in milliseconds.
     pub(super) first_token_ms: Option<u64>,
+    /// When the first request began.
+    first_request_ms: Option<u64>,
 }
 
 impl Account {
@@ -31,7 +33,13 @@ impl Account {
                 event: BlockEvent::TextDelta(_) | BlockEvent::ThinkingDelta(_) | BlockEvent::ToolCallDelta(_),
                 ..
             } => {
-                self.first_token_ms.get_or_insert(elapsed_ms);
+                let since = self.first_request_ms.unwrap_or(elapsed_ms);
+                self.first_token_ms.get_or_insert(elapsed_ms.saturating_sub(since));
+            }
+            Event::MessageStart { message } => {
+                if matches!(**message, Message::Assistant(_)) {
+                    self.first_request_ms.get_or_insert(elapsed_ms);
+                }
             }
             Event::MessageEnd { message } => match &**message {
                 Message::Assistant(reply) => self.count_reply(reply),
@@ -43,7 +51,6 @@ impl Account {
                 Message::User(_) | Message::Custom(_) => {}
             },
             Event::RunStart { .. }
-            | Event::MessageStart { .. }
             | Event::MessageUpdate { .. }
             | Event::ToolUpdate { .. }
             | Event::ToolEnd { .. }

@@ -9,6 +9,7 @@ pub type Extra = Map<String, Value>;
 
 /// One message of a transcript. A role this version does not know is kept whole.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "messages of a transcript stand behind an `Arc`")]
 pub enum Message {
     User(UserMessage),
     Assistant(AssistantMessage),
@@ -379,11 +380,14 @@ struct WithType<'a, T> {
     body: &'a T,
 }
 
+/// A block's `type` word and the rest of it, or the whole block of another type.
+type SplitBlock = Result<(&'static str, Value), Map<String, Value>>;
+
 /// Takes the `type` word out of a block, or gives the block back when it is not one of `known`.
 fn split_type<'de, D: Deserializer<'de>>(
     deserializer: D,
     known: &[&'static str],
-) -> Result<Result<(&'static str, Value), Map<String, Value>>, D::Error> {
+) -> Result<SplitBlock, D::Error> {
     let mut map = Map::deserialize(deserializer)?;
     let word = map.get("type").and_then(Value::as_str);
     let Some(found) = known.iter().copied().find(|name| Some(*name) == word) else { return Ok(Err(map)) };

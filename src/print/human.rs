@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::format::{count, dollars, duration, plural};
 use super::text::has_answer;
 use super::{Paint, ResultLine, line};
-use crate::model::{BlockEvent, Content, ErrorKind, ErrorRecord, Event, Reason, ToolResultView, short_id};
+use crate::model::{BlockEvent, Content, ErrorKind, Event, Reason, ToolResultView, short_id};
 
 /// Characters of a call's arguments in its line.
 const SUMMARY_CHARS_MAX: usize = 100;

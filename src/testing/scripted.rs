@@ -34,7 +34,6 @@ pub struct Reply {
 }
 
 /// One step of a raw stream.
-#[expect(clippy::large_enum_variant, reason = "scripts are short")]
 #[derive(Clone, Debug)]
 pub enum Act {
     Emit(AssistantEvent),

@@ -9,6 +9,7 @@
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::indexing_slicing,
+    clippy::zombie_processes,
     clippy::cast_precision_loss,
     reason = "a measuring program: it may stop at any surprise, and asks the kernel for the rusage of each child"
 )]
@@ -224,10 +225,11 @@ fn stream_of(model: &str) -> String {
     let count = |prefix: &str| model.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
     let mut out = String::new();
     let mut chunk = |delta: &str, finish: &str| {
-        let _ = write!(
+        write!(
             out,
             "data: {{\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"{model}\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{finish}}}]}}\n\n"
-        );
+        )
+        .unwrap();
     };
     if let Some(deltas) = count("deltas-") {
         for n in 0..deltas {

@@ -574,7 +574,7 @@ fn everything() -> (LlmRequest, Compat) {
     let mut asked =
         request(reasoner("m", &json!({})), vec![user_blocks(vec![Content::text("hi"), Content::Image(image())])]);
     asked.model.input = vec![Input::Text, Input::Image];
-    asked.system_prompt = "S".to_owned();
+    "S".clone_into(&mut asked.system_prompt);
     asked.tools = Arc::from([tool("read")]);
     asked.thinking = Some(Thinking::High);
     asked.session_id = Some("s".to_owned());

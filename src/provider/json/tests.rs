@@ -133,8 +133,9 @@ fn where_a_text_is_cut_does_not_change_its_brackets() {
     ] {
         for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
             let mut balance = Balance::default();
-            balance.feed(&text[..cut]);
-            balance.feed(&text[cut..]);
+            let (head, tail) = text.split_at(cut);
+            balance.feed(head);
+            balance.feed(tail);
             assert_eq!(balance.is_closed(), closed, "{text} cut at {cut}");
         }
     }

@@ -91,11 +91,10 @@ fn is_plain_body(bytes: &[u8]) -> bool {
     while let Some(byte) = bytes.next() {
         match byte {
             b'"' | 0..=0x1F => return false,
-            b'\\' => {
-                if !matches!(bytes.next(), Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')) {
-                    return false;
-                }
-            }
+            b'\\' => match bytes.next() {
+                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {}
+                _ => return false,
+            },
             _ => {}
         }
     }
