@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::format::{count, dollars, duration, plural};
 use super::text::has_answer;
 use super::{Paint, ResultLine, line};
-use crate::model::{BlockEvent, Content, ErrorKind, ErrorRecord, Event, Reason, ToolResultView, short_id};
+use crate::model::{BlockEvent, Content, ErrorKind, Event, Reason, ToolResultView, short_id};
 
 /// Characters of a call's arguments in its line.
 const SUMMARY_CHARS_MAX: usize = 100;
@@ -169,13 +169,11 @@ impl Human {
         if has_answer(result.reason) {
             return;
         }
-        if let Some(error) = &result.error {
-            let hint = error.hint.clone().or_else(|| retry_hint(error));
-            out.push_str(&error_lines(error.kind.as_str(), &error.message, hint.as_deref(), self.paint));
-        } else {
-            let (kind, text, hint) = failure_text(result.reason);
-            out.push_str(&error_lines(kind, text, hint, self.paint));
-        }
+        let (kind, text, hint) = match &result.error {
+            Some(error) => (error.kind.as_str(), error.message.as_str(), error.hint.as_deref()),
+            None => failure_text(result.reason),
+        };
+        out.push_str(&error_lines(kind, text, hint, self.paint));
     }
 
     fn shows_tools(&self) -> bool {
@@ -368,15 +366,6 @@ fn failure_of(result: &ToolResultView) -> String {
     }
     let code = detail("error").and_then(|error| error.get("code")).and_then(Value::as_str);
     line(code.unwrap_or("failed"), SUMMARY_CHARS_MAX)
-}
-
-/// When to try again, where the server is what is in the way (OUT-02).
-fn retry_hint(error: &ErrorRecord) -> Option<String> {
-    match (error.kind, error.retry_after_ms) {
-        (_, Some(ms)) => Some(format!("try again in {}", duration(ms))),
-        (ErrorKind::RateLimit | ErrorKind::Overloaded | ErrorKind::Server, None) => Some("try again later".to_owned()),
-        (_, None) => None,
-    }
 }
 
 /// Kind, text and hint of a verdict that came without an error record.

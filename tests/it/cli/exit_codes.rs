@@ -292,7 +292,7 @@ fn a_rate_limit_is_never_an_answer_out02() {
     let message = text.stderr.lines().filter(|line| line.starts_with("pirn: ")).count();
     assert_eq!(message, 1, "{}", text.stderr);
     assert!(
-        text.stderr.contains("429") && text.stderr.contains("hint: try again in 7.0s"),
+        text.stderr.contains("429") && text.stderr.contains("hint: try again in 7 s"),
         "status and delay: {}",
         text.stderr
     );

@@ -3,12 +3,11 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::{KEY, Output, Pirn, Running, Stdin, collect};
+use super::{KEY, Output, Pirn, Running, Stdin};
 use crate::support::chat::chat_text;
 use crate::support::server::Server;
 
@@ -58,13 +57,7 @@ fn refused(make: impl FnOnce(&Server) -> Pirn) -> String {
 
 /// Starts a call through a shell, with a redirection the runner cannot make.
 fn redirected(call: Pirn, redirection: &str) -> Running {
-    let inner = call.command();
-    let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(format!("exec \"$0\" \"$@\" {redirection}")).arg(inner.get_program()).args(inner.get_args());
-    command.current_dir(call.dir()).env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
-    Running { child, started: Instant::now(), stdout, stderr, feeder: None, _held: None, _dir: call.dir }
+    call.script(format!("exec \"$0\" \"$@\" {redirection}")).spawn()
 }
 
 #[test]

@@ -3,9 +3,15 @@
 //! `PIRN_TEST_BIN` names another binary than the one built with these tests, such as a plain release build.
 
 mod accounts;
+mod exit_codes;
+mod grammar;
 mod input;
 mod models;
+mod pipes;
+mod pty;
 mod settings;
+mod signals;
+mod terminals;
 mod wire;
 
 use std::ffi::OsString;
@@ -20,13 +26,6 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::support::server::Server;
-
-mod exit_codes;
-mod grammar;
-mod pipes;
-mod pty;
-mod signals;
-mod terminals;
 
 /// The longest any run of a test may take.
 pub(crate) const OUTER_LIMIT: Duration = Duration::from_secs(30);
@@ -52,7 +51,7 @@ pub(crate) struct Pirn {
     stdin: Stdin,
     stdout: Stdio,
     stderr: Stdio,
-    script: Option<&'static str>,
+    script: Option<String>,
     dir: tempfile::TempDir,
 }
 
@@ -113,8 +112,8 @@ impl Pirn {
     }
 
     /// Runs a shell script instead, in which `"$0" "$@"` is the call.
-    pub(crate) fn script(mut self, script: &'static str) -> Self {
-        self.script = Some(script);
+    pub(crate) fn script(mut self, script: impl Into<String>) -> Self {
+        self.script = Some(script.into());
         self
     }
 
@@ -130,10 +129,10 @@ impl Pirn {
 
     /// The bare command, without its streams.
     pub(crate) fn command(&self) -> Command {
-        let mut command = match self.script {
+        let mut command = match &self.script {
             Some(script) => {
                 let mut shell = Command::new("bash");
-                shell.args(["-c", script]).arg(binary());
+                shell.arg("-c").arg(script).arg(binary());
                 shell
             }
             None => Command::new(binary()),
