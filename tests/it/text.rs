@@ -368,7 +368,7 @@ fn foreign_text_on_stderr_is_one_prefixed_clean_line() {
     messages.push(update(0, BlockEvent::ThinkingDelta(nasty.to_owned())));
     messages.extend(ends(Vec::new(), Reason::Error, Some(ErrorRecord::new(ErrorKind::Server, nasty))));
     let text = printed(config, messages).1;
-    let starts = ["•", "✗", "│", "pirn: ", "hint: ", "2 turns"];
+    let starts = ["•", "✗", "│", "pirn: ", "2 turns"];
     for line in text.lines() {
         assert!(starts.iter().any(|start| line.starts_with(start)), "{line:?}");
     }

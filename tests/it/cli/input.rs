@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::{KEY, Output, Pirn, Stdin};
+use super::{KEY, Output, Pirn, Running, Stdin};
 use crate::support::chat::chat_text;
 use crate::support::server::Server;
 
@@ -53,6 +53,11 @@ fn refused(make: impl FnOnce(&Server) -> Pirn) -> String {
     assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{}", output.stderr);
     assert_eq!(server.connections(), 0, "no request is sent");
     output.stderr
+}
+
+/// Starts a call through a shell, with a redirection the runner cannot make.
+fn redirected(call: Pirn, redirection: &str) -> Running {
+    call.script(format!("exec \"$0\" \"$@\" {redirection}")).spawn()
 }
 
 #[test]
@@ -103,9 +108,9 @@ fn a_signal_ends_the_wait_for_stdin_in01() {
 
 #[test]
 fn the_null_device_a_closed_stdin_and_a_socket_are_no_data_in01() {
-    for redirection in [r#"exec "$0" "$@" </dev/null"#, r#"exec "$0" "$@" <&-"#] {
+    for redirection in ["</dev/null", "<&-"] {
         let server = answering();
-        let output = call(&server, ["Reply OK"]).script(redirection).run();
+        let output = redirected(call(&server, ["Reply OK"]), redirection).wait();
         assert_eq!((output.code(), output.stdout.as_str()), (0, "OK\n"), "{redirection}: {}", output.stderr);
         assert_eq!((prompt_of(&server).as_str(), output.stderr.as_str()), ("Reply OK", ""), "{redirection}");
     }
@@ -123,7 +128,7 @@ fn piped_data_a_file_and_a_slow_producer_reach_the_model_in_full_in01() {
     assert_eq!((prompt.as_str(), output.stderr.as_str()), (expected, ""));
 
     let server = answering();
-    let output = call(&server, ["explain"]).file("data.txt", "data\n").script(r#"exec "$0" "$@" <data.txt"#).run();
+    let output = redirected(call(&server, ["explain"]).file("data.txt", "data\n"), "<data.txt").wait();
     assert_eq!((output.code(), prompt_of(&server).as_str()), (0, expected), "{}", output.stderr);
 
     let server = answering();

@@ -51,7 +51,7 @@ pub(crate) struct Pirn {
     stdin: Stdin,
     stdout: Stdio,
     stderr: Stdio,
-    script: Option<&'static str>,
+    script: Option<String>,
     dir: tempfile::TempDir,
 }
 
@@ -112,8 +112,8 @@ impl Pirn {
     }
 
     /// Runs a shell script instead, in which `"$0" "$@"` is the call.
-    pub(crate) fn script(mut self, script: &'static str) -> Self {
-        self.script = Some(script);
+    pub(crate) fn script(mut self, script: impl Into<String>) -> Self {
+        self.script = Some(script.into());
         self
     }
 
@@ -129,10 +129,10 @@ impl Pirn {
 
     /// The bare command, without its streams.
     pub(crate) fn command(&self) -> Command {
-        let mut command = match self.script {
+        let mut command = match &self.script {
             Some(script) => {
                 let mut shell = Command::new("bash");
-                shell.args(["-c", script]).arg(binary());
+                shell.arg("-c").arg(script).arg(binary());
                 shell
             }
             None => Command::new(binary()),
