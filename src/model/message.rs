@@ -384,10 +384,7 @@ struct WithType<'a, T> {
 type SplitBlock = Result<(&'static str, Value), Map<String, Value>>;
 
 /// Takes the `type` word out of a block, or gives the block back when it is not one of `known`.
-fn split_type<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    known: &[&'static str],
-) -> Result<SplitBlock, D::Error> {
+fn split_type<'de, D: Deserializer<'de>>(deserializer: D, known: &[&'static str]) -> Result<SplitBlock, D::Error> {
     let mut map = Map::deserialize(deserializer)?;
     let word = map.get("type").and_then(Value::as_str);
     let Some(found) = known.iter().copied().find(|name| Some(*name) == word) else { return Ok(Err(map)) };
