@@ -402,7 +402,7 @@ fn word(scanned: ScannedWord) -> Result<Word, UsageError> {
     }
 }
 
-/// `pirn --json result` would bill a run whose prompt is "result" (cli §2.1).
+/// `pirn --json result` would bill a run whose prompt is "result".
 fn refuse_level_as_prompt(args: &RunArgs, json: &JsonFlag) -> Result<(), UsageError> {
     let ([Word { text, literal: false }], JsonFlag::Bare) = (args.words.as_slice(), json) else { return Ok(()) };
     if JsonLevel::from_word(text).is_none() {

@@ -9,7 +9,7 @@ use encoding_rs::{DecoderResult, Encoding};
 
 use super::UsageError;
 
-/// The kind of image a file's first bytes tell (tools I1), or `None`.
+/// The kind of image a file's first bytes tell (tool rule I1), or `None`.
 pub(super) fn image_kind(bytes: &[u8]) -> Option<&'static str> {
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
     const BMP_HEADER_BYTES: usize = 26;

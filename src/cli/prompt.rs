@@ -1,7 +1,7 @@
 //! From the parts of a call to the prompt, without touching anything.
 //!
 //! Keeps true: parts stand in the order file, words, attachments, stdin, separated by a blank line and otherwise
-//! unchanged (cli §3); an empty prompt is refused before anything is read or sent (IN-08); text is bounded by
+//! unchanged; an empty prompt is refused before anything is read or sent (IN-08); text is bounded by
 //! [`TEXT_BYTES_MAX`].
 //!
 //! Must not know: how files and stdin are read.
@@ -38,7 +38,7 @@ pub enum StdinKind {
     Other,
 }
 
-/// Whether stdin is read, and how long its first byte may take (DESIGN row 5).
+/// Whether stdin is read, and how long its first byte may take (IN-01).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinUse {
     Leave,

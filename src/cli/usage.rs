@@ -22,7 +22,7 @@ pub struct UsageError {
     pub message: String,
     /// What to type instead.
     pub hint: Option<String>,
-    /// Whether the short help is worth showing, because nothing was asked at all (cli §3).
+    /// Whether the short help is worth showing, because nothing was asked at all.
     pub show_help: bool,
 }
 

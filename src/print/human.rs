@@ -1,4 +1,4 @@
-//! The lines on stderr: tools, thinking, warnings, the summary, errors (cli §4.2, §4.3).
+//! The lines on stderr: tools, thinking, warnings, the summary, errors.
 //!
 //! Keeps true: which lines appear depends on verbosity and column alone; every line from a tool or a model is clean,
 //! prefixed and bounded, so it can neither move the cursor nor look like a command of a build system; an error is the
@@ -28,7 +28,7 @@ const MESSAGE_LINES_MAX: usize = 50;
 /// Bytes of a line of thinking that is still open; a longer one is shown in pieces.
 const OPEN_LINE_BYTES_MAX: usize = 4 * LINE_CHARS_MAX;
 
-/// Which column of cli §4.3 holds.
+/// How much stderr says by itself: a terminal gets tool lines and a summary, a file warnings and errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     Terminal,

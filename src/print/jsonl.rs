@@ -205,7 +205,7 @@ fn update(line: &mut Line<'_>, index: usize, event: &BlockEvent, usage: Option<&
         BlockEvent::TextDelta(delta) | BlockEvent::ThinkingDelta(delta) | BlockEvent::ToolCallDelta(delta) => {
             line.field("delta", delta);
         }
-        // Signatures stay in the message (loop §5.5).
+        // Signatures stay in the message.
         BlockEvent::TextEnd { content, signature: _ }
         | BlockEvent::ThinkingEnd { content, signature: _, redacted: _ } => {
             line.field("content", content);

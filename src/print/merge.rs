@@ -1,4 +1,4 @@
-//! Joins deltas that a slow reader has let pile up (DESIGN row 17, loop §5.5 rule 5).
+//! Joins deltas that a slow reader has let pile up (stream guarantee G2).
 //!
 //! Keeps true: only neighbours of the same kind and block are joined, so concatenation and order are unchanged; an
 //! update that brings usage is never absorbed; a joined delta stays under

@@ -1,7 +1,7 @@
 //! The printer: a thread that owns stdout and stderr, behind a bounded queue.
 //!
 //! Keeps true: messages are printed in the order they were sent; what is queued is drained into writes of whole lines
-//! and flushed as soon as nothing more is queued (G2); a slow reader slows the senders and never blocks their thread;
+//! and flushed as soon as nothing more is queued (stream guarantee G2); a slow reader slows the senders and never blocks their thread;
 //! a failed stdout is reported once and then discarded, a failed stderr is ignored; no macro that panics on a closed
 //! pipe is used.
 //!
@@ -62,7 +62,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// With JSON, stderr follows the column of a plain file unless more was asked for (G9).
+    /// With JSON, stderr follows the column of a plain file unless more was asked for (stream guarantee G9).
     fn column(&self) -> Column {
         let quiet_json = matches!(self.mode, Mode::Json { .. }) && self.verbosity < Verbosity::Verbose;
         if self.stderr_is_terminal && !quiet_json { Column::Terminal } else { Column::Plain }
@@ -501,7 +501,7 @@ impl Worker {
         }
         let (err, idle) = (&mut *self.err, AtomicU64::new(0));
         let written = self.progress.beside(|| write_piece(err, lines.as_bytes(), &idle).and_then(|()| err.flush()));
-        // A run does not end because nobody reads its messages (cli §7).
+        // A run does not end because nobody reads its messages.
         self.err_is_broken = written.is_err();
     }
 }

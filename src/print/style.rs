@@ -1,7 +1,7 @@
 //! Whether a stream is coloured, and the few colours there are.
 //!
 //! Keeps true: the decision is a pure function of the flag, facts of the environment and the stream itself, made once
-//! per stream (cli §4.4, OUT-15); text is never changed otherwise.
+//! per stream (OUT-15); text is never changed otherwise.
 //!
 //! Must not know: what is written; JSON lines and the answer are never coloured, so nobody asks for them.
 
@@ -45,7 +45,7 @@ impl EnvFacts {
     }
 }
 
-/// Decides for one stream; the first rule that matches holds (cli §4.4).
+/// Decides for one stream; the first rule that matches holds.
 pub fn use_color(mode: ColorMode, env: &EnvFacts, is_terminal: bool) -> bool {
     let set = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
     let forced = |value: &Option<String>| value.as_deref().is_some_and(|value| value != "0");

@@ -1,4 +1,4 @@
-//! What text mode writes to stdout (cli §4.1).
+//! What text mode writes to stdout.
 //!
 //! Keeps true: held, stdout is an answer or empty, so that text in a pipe means success; live, every text block of a
 //! reply appears once, in order; both end with exactly one line feed; only a terminal's text is sanitised.

@@ -68,7 +68,7 @@ pub struct LimitsLine {
     pub timeout_ms: Option<u64>,
 }
 
-/// What a run ends with: the `result` line (cli §5.4). Counts cover the whole operation.
+/// What a run ends with: the `result` line. Counts cover the whole operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResultLine {

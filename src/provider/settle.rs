@@ -21,17 +21,17 @@ use crate::port::{AssistantEvent, ProviderEvent};
 /// What a wire gives before the contract is applied: events, ended by `Done`, an error, or nothing at all.
 pub type Inner = BoxStream<'static, Result<ProviderEvent, ErrorRecord>>;
 
-/// The text of every cancelled reply (DESIGN row 11).
+/// The text of every cancelled reply (STREAM-10).
 pub const CANCELLED: &str = "Run cancelled";
-/// A stream that ended without a final event (loop §3.3).
+/// A stream that ended without a final event (STREAM-2).
 const BROKE_OFF: &str = "The stream broke off: no final event.";
 /// A final event while a block was still open: the reply is cut, whatever it claims (STREAM-5).
 const OPEN_BLOCK: &str = "The stream broke off: the reply ended inside a block.";
-/// A final event that claims failure without saying which (loop §3.3).
+/// A final event that claims failure without saying which.
 const UNKNOWN: &str = "Unknown provider error";
 const PANICKED: &str = "The provider adapter panicked; this is a bug in pirn";
 
-/// Makes the stream the loops read (loop §3.4). `open` is not polled before the first event was taken; dropping the
+/// Makes the stream the loops read. `open` is not polled before the first event was taken; dropping the
 /// stream, a failure, and a cancellation drop it or the stream it gave, which closes the connection (STREAM-10).
 pub fn settle<F>(
     head: AssistantHead,

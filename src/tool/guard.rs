@@ -1,4 +1,4 @@
-//! Confinement of file tools to workspace roots (tools P7). A guard against mistakes, not a sandbox.
+//! Confinement of file tools to workspace roots (tool rule P7). A guard against mistakes, not a sandbox.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

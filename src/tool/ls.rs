@@ -1,4 +1,4 @@
-//! `ls`: the entries of a directory (tools L1–L4).
+//! `ls`: the entries of a directory (tool rules L1–L4).
 //!
 //! Keeps true: only what can be shown is kept, however many entries there are; the count is exact; the order depends
 //! on nothing but the names.

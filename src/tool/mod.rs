@@ -46,7 +46,7 @@ pub fn builtin(settings: &ToolSettings, names: &[String]) -> Vec<Arc<dyn Tool>> 
     names.iter().filter_map(tool).collect()
 }
 
-/// A failed call: a code of the closed list (tools C2) and what the model reads.
+/// A failed call: a code of the closed list (tool rule C2) and what the model reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Failure {
     code: &'static str,
@@ -58,7 +58,7 @@ impl Failure {
         Self { code, message: message.into() }
     }
 
-    /// The call was cancelled while it ran (tools C7).
+    /// The call was cancelled while it ran (tool rule C7).
     fn aborted() -> Self {
         Self::new("aborted", "Aborted.")
     }

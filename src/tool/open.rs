@@ -1,4 +1,4 @@
-//! Opening files without surprises: only regular ones, never waiting for a peer (tools P6).
+//! Opening files without surprises: only regular ones, never waiting for a peer (tool rule P6).
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! From what a model wrote to the file it meant (tools P1–P5).
+//! From what a model wrote to the file it meant (tool rules P1–P5).
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -144,7 +144,7 @@ fn cleaned(path: &Path) -> PathBuf {
     out
 }
 
-/// What the name may be on disk (tools P3), in this order, each different from `name`.
+/// What the name may be on disk (tool rule P3), in this order, each different from `name`.
 fn guesses(name: &str) -> Vec<String> {
     let decomposed: String = name.nfd().collect();
     let candidates = [

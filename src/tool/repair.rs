@@ -1,4 +1,4 @@
-//! Repairs what models habitually get wrong about arguments, before validation (tools A1, A2). Shapes (A3) are the
+//! Repairs what models habitually get wrong about arguments, before validation (tool rules A1, A2). Shapes (A3) are the
 //! business of coercion, which knows the schema.
 
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ pub fn repair(raw: Value, aliases: &[Alias]) -> Value {
     }
 }
 
-/// A1: an object written as a JSON string, and nothing for no arguments.
+/// Tool rule A1: an object written as a JSON string, and nothing for no arguments.
 fn object(raw: Value) -> Value {
     match &raw {
         Value::Null => Value::Object(Map::new()),
@@ -33,7 +33,7 @@ fn object(raw: Value) -> Value {
     }
 }
 
-/// A2; keeps the order of the properties.
+/// Tool rule A2; keeps the order of the properties.
 fn renamed(map: Map<String, Value>, aliases: &[Alias]) -> Map<String, Value> {
     let real_name = |key: &str| aliases.iter().find(|(_, others)| others.contains(&key)).map(|(real, _)| *real);
     if !map.keys().any(|key| real_name(key).is_some()) {

@@ -1,4 +1,4 @@
-//! Which built-in tools are on: presets, names, globs, edits (answers 16).
+//! Which built-in tools are on: presets, names, globs, edits.
 
 /// Names that are almost a tool's are worth a suggestion from here on (Jaro–Winkler similarity).
 const SIMILAR_MIN: f64 = 0.75;

@@ -1,8 +1,8 @@
-//! Bounds on the text a model reads (tools T1–T5).
+//! Bounds on the text a model reads (tool rules T1–T5).
 
 use std::fmt::Write as _;
 
-/// The default caps of every tool (tools T2).
+/// The default caps of every tool (tool rule T2).
 pub(super) const LINES_MAX: usize = 2_000;
 pub(super) const BYTES_MAX: usize = 51_200;
 
@@ -90,7 +90,7 @@ pub struct Cut<'a> {
     pub by: Option<Cap>,
 }
 
-/// Lines of a text: runs ended by a line feed, or the unterminated rest (tools T1).
+/// Lines of a text: runs ended by a line feed, or the unterminated rest (tool rule T1).
 pub fn count_lines(text: &str) -> usize {
     lines(text).count()
 }
@@ -102,7 +102,7 @@ fn lines(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     body.split('\n').filter(move |_| any)
 }
 
-/// Whole lines from the start (tools T3).
+/// Whole lines from the start (tool rule T3).
 pub fn head(text: &str, caps: Caps) -> Cut<'_> {
     let (mut end, mut count) = (0, 0);
     for line in lines(text) {
@@ -120,7 +120,7 @@ pub fn head(text: &str, caps: Caps) -> Cut<'_> {
     Cut { text, lines: count, by: None }
 }
 
-/// Whole lines from the end; when even the last one is over the cap, its last bytes from a character on (tools T3).
+/// Whole lines from the end; when even the last one is over the cap, its last bytes from a character on (tool rule T3).
 pub fn tail(text: &str, caps: Caps) -> Cut<'_> {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let (mut start, mut count) = (body.len(), 0);
@@ -155,7 +155,7 @@ pub fn first_chars(text: &str, max: usize) -> &str {
     }
 }
 
-/// `900B`, `58.6KB`, `12.4MB`; 1024-based (tools T4).
+/// `900B`, `58.6KB`, `12.4MB`; 1024-based (tool rule T4).
 pub fn size(bytes: u64) -> String {
     let mut text = String::new();
     let (unit, name) = match bytes {

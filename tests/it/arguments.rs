@@ -1,4 +1,5 @@
-//! Arguments on their way into a built-in tool: case 95 of the tools, and the aliases of A2.
+//! Arguments on their way into a built-in tool: case 95 of `tests/cases/tools.md`, and the
+//! aliases of tool rule A2.
 
 use pirn::tool::{ToolSettings, builtin};
 use pirn::turn::arguments::ArgumentCheck;

@@ -147,7 +147,7 @@ fn fallbacks_and_models_of_missing_wires_are_usage_errors() {
         assert_eq!(error.kind, ErrorKind::Usage, "{spec}");
         assert!(error.message.contains(message), "{spec}: {error:?}");
     }
-    // The user's word about the wire beats the record's (answers 1).
+    // The user's word about the wire beats the record's.
     let choice = choose(&[], &["providers.anthropic.api=openai-completions"], "anthropic/claude-opus-5").unwrap();
     assert_eq!(choice.model.base_url, "https://api.anthropic.com/v1");
     assert_eq!(choice.model.thinking_style, Some(ThinkingStyle::Effort));

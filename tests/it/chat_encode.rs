@@ -1,4 +1,4 @@
-//! Requests in the form of Chat Completions (providers §9.1, §9.3, §9.5; cases F).
+//! Requests in the form of Chat Completions (section F of `tests/cases/providers.md`).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What real servers answered, decoded: every `chat_*.http` under `tests/captures` against its text in
 //! `tests/captures/golden`. The bodies are already de-chunked; an empty file is a connection that closed before any
-//! byte (answers 8). The model asked for is the one the capture names.
+//! byte. The model asked for is the one the capture names.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -145,7 +145,7 @@ async fn a_connection_that_breaks_behind_a_complete_reply_spoils_nothing() {
 #[tokio::test]
 async fn an_empty_answer_is_a_connection_closed_before_a_reply() {
     let message = reply_to(Reply::raw("")).await;
-    assert!(error(&message).message.ends_with("The connection closed before a reply."), "answers 8");
+    assert!(error(&message).message.ends_with("The connection closed before a reply."));
     assert_eq!((error(&message).kind, error(&message).retryable), (ErrorKind::Network, true));
 }
 
@@ -289,7 +289,7 @@ async fn cumulative_usage_is_not_summed_and_is_priced() {
 async fn a_reply_without_usage_is_estimated() {
     let server = Server::start([sse(&[chunk(&json!({"content": "12345678"}), None), chunk(&json!({}), Some("stop"))])]);
     let message = run(&provider(keyed()), request(&server)).await;
-    assert_eq!((message.usage.output, message.usage.estimated), (2, Some(true)), "answers 7");
+    assert_eq!((message.usage.output, message.usage.estimated), (2, Some(true)), "OC-17");
     assert!(message.usage.input > 0);
 }
 
@@ -344,14 +344,14 @@ async fn a_refused_image_is_left_out_once_with_a_note() {
     };
     let provider = provider(keyed());
     let message = run(&provider, shown()).await;
-    assert_eq!((message.text().as_str(), message.diagnostics.len()), ("blind", 1), "answers 11");
+    assert_eq!((message.text().as_str(), message.diagnostics.len()), ("blind", 1));
     let bodies = server.bodies();
     assert!(bodies[0].to_string().contains("image_url"));
     assert!(!bodies[1].to_string().contains("image_url"));
     // The next image is tried again; a second refusal is final.
     let message = run(&provider, shown()).await;
     assert_eq!(message.stop_reason, StopReason::Error);
-    assert!(server.bodies()[2].to_string().contains("image_url"), "answers 11: once per request");
+    assert!(server.bodies()[2].to_string().contains("image_url"), "once per request");
     assert_eq!(server.requests().len(), 4);
 }
 

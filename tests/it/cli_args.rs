@@ -1,4 +1,4 @@
-//! The command line: which words are commands, options, values or prompt (cli §2, IN-03, IN-04, IN-09).
+//! The command line: which words are commands, options, values or prompt (IN-03, IN-04, IN-09).
 
 #![cfg(test)]
 

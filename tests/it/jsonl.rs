@@ -1,4 +1,4 @@
-//! Events to JSON lines: cases 115–119, framing (cli §5.1), levels, merging, the first and the last line.
+//! Events to JSON lines: cases 115–119 of `tests/cases/loop.md`, framing, levels, merging, the first and the last line.
 
 #![cfg(test)]
 
@@ -171,7 +171,7 @@ fn toolcall_start_carries_id_and_tool_name_case_116() {
     assert_eq!(indexes, [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]);
 }
 
-/// The consumer of loop §5.5, without `message_end`.
+/// What a reader of updates alone, without `message_end`, can rebuild.
 fn rebuilt(lines: &[Value]) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
     for line in lines.iter().filter(|line| line["type"] == "message_update") {

@@ -1,4 +1,4 @@
-//! From arguments, files and stdin to a prompt (cli §3, DESIGN row 5, cases IN-01, IN-05, IN-06, IN-08).
+//! From arguments, files and stdin to a prompt (cases IN-01, IN-05, IN-06, IN-08).
 
 #![cfg(test)]
 

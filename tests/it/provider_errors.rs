@@ -1,4 +1,5 @@
-//! Errors of providers, from bodies as servers send them to the record a run ends with (providers §6; cases G).
+//! Errors of providers, from bodies as servers send them to the record a run ends with (ERR-2 to ERR-9, RETRY-3, RETRY-4,
+//! OVF-4; section G of `tests/cases/providers.md`).
 
 use std::time::Duration;
 
@@ -504,7 +505,7 @@ fn an_error_object_in_a_stream_is_classified_by_code_type_and_text() {
             true,
             "openai 503: over",
         ),
-        // Anthropic's types, §6.5
+        // Anthropic's types
         (
             json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
             Overloaded,

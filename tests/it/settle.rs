@@ -1,4 +1,4 @@
-//! The stream contract, whatever the wire gives (loop §3, STREAM-1 to STREAM-10).
+//! The stream contract, whatever the wire gives (STREAM-1 to STREAM-10).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ fn a_whole_reply_is_framed_priced_and_complete() {
     assert_eq!((message.response_id.as_deref(), message.response_model.as_deref()), (Some("r"), Some("m-2")));
     assert!((message.usage.cost.total - 2.0).abs() < 1e-9);
     let codes: Vec<&str> = message.diagnostics.iter().map(|note| note.code.as_str()).collect();
-    assert_eq!(codes, ["n", "w"], "answers 6: a warning is also a note");
+    assert_eq!(codes, ["n", "w"], "a warning is also a note");
     let names: Vec<&str> = events
         .iter()
         .map(|event| match event {

@@ -1,4 +1,5 @@
-//! Text mode, stderr, colour, sanitising and the printer thread (cli §4, OUT-12, 14, 15, 16, 18, 19, 21).
+//! Text mode, stderr, colour, sanitising and the printer thread (OUT-12, OUT-14, OUT-15, OUT-16,
+//! OUT-18, OUT-19, OUT-21).
 
 #![cfg(test)]
 

@@ -352,7 +352,7 @@ fn caps_and_line_numbers_come_from_the_configuration() {
 fn odd_bytes_are_shown_without_breaking_the_text() {
     let w = Workspace::new();
     for (name, content, want) in [
-        // G7: no control characters but TAB and LF reach a model
+        // Tool rule G7: no control characters but TAB and LF reach a model
         ("esc.txt", &b"\x1b[31mred\x1b[0m\tb\n"[..], "[31mred[0m\tb\n\n[2 control character(s) not shown]"),
         // R3: a sequence that breaks off is one sign and two bytes
         ("cut.txt", b"\xe2\x82\n", "\u{fffd}\n\n[2 invalid UTF-8 byte(s) shown as U+FFFD]"),
@@ -410,7 +410,7 @@ fn the_guard_is_asked_before_anything_is_known_about_a_path() {
         let want = format!("{path} is outside the allowed roots ({}).", w.root.display());
         assert_eq!(failure(&output), ("denied", want.as_str()));
     }
-    // Guesses are asked about as well (answers 17).
+    // Guesses are asked about as well.
     let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
     w.guard = Arc::new(Witness(Box::new(move |path| {

@@ -145,7 +145,7 @@ impl Catalogue {
         self.settings.models.values().find(named)
     }
 
-    /// The user's wire, else the record's, else the provider's (answers 1). `openai` takes Chat Completions
+    /// The user's wire, else the record's, else the provider's. `openai` takes Chat Completions
     /// until the Responses wire exists.
     fn wire<'a>(&'a self, provider: &str, row: Option<&'a Row>, record: Option<&'a Record>) -> &'a str {
         if let Some(api) = self.provider_settings(provider).and_then(|settings| settings.api.as_deref()) {
@@ -179,7 +179,7 @@ impl Catalogue {
         Err(ErrorRecord::new(ErrorKind::Config, message).with_hint(format!("set providers.{provider}.base_url")))
     }
 
-    /// The dialect of the server at an address (providers §9.2): the provider's own while the address is its own,
+    /// The dialect of the server at an address: the provider's own while the address is its own,
     /// else that of the host, else, for a program that can run anywhere, its own, else the generic one, which is
     /// empty. What the user set lies on top.
     fn dialect(&self, provider: &str, api: &str, id: &str, base_url: &str) -> Map<String, Value> {

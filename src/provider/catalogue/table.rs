@@ -103,7 +103,7 @@ mod tests {
             "nvidia",
             "huggingface",
         ];
-        assert_eq!(names, documented, "answers 2");
+        assert_eq!(names, documented, "the order in which a run without a model tries providers");
     }
 
     #[test]

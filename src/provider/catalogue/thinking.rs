@@ -4,8 +4,8 @@ use super::Catalogue;
 use crate::config::{Origin, key_path};
 use crate::model::{Model, Thinking};
 
-/// The level a model can do that is nearest to the one asked for: the next higher one, else the next lower
-/// (providers §9.2). A model that does not reason can only be `off`.
+/// The level a model can do that is nearest to the one asked for: the next higher one, else the next lower.
+/// A model that does not reason can only be `off`.
 pub fn clamp(model: &Model, level: Thinking) -> Thinking {
     if !model.reasoning {
         return Thinking::Off;

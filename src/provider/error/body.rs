@@ -1,4 +1,4 @@
-//! The shapes in which servers put an error into a body (providers §6.2).
+//! The shapes in which servers put an error into a body.
 //!
 //! Keeps true: every shape gives the same facts; a body of no known shape gives none, never a failure.
 //!

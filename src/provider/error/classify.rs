@@ -1,4 +1,4 @@
-//! What an error is and whether another attempt can help (providers §6.4, §6.5).
+//! What an error is and whether another attempt can help (ERR-2 to ERR-9).
 //!
 //! Keeps true: the tests run in the documented order: overflow, money, known codes, HTTP status, text; a spent budget is
 //! never retried whatever the status; bare numbers are not searched for in free text.
@@ -95,7 +95,7 @@ const FATAL_WORDS: [(&str, ErrorKind); 7] = [
 /// Servers that answer a wrong key with 400 and say so only in the text.
 const WRONG_KEY_TEXTS: [&str; 3] = ["incorrect api key", "invalid api key", "api key not valid"];
 
-/// The status a word stands for where there is none (providers §6.5; Google's status words).
+/// The status a word stands for where there is none: Anthropic's error types and Google's status words.
 const WORD_STATUSES: [(&str, u16); 15] = [
     ("invalid_request_error", 400),
     ("badrequesterror", 400),

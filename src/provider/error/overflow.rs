@@ -1,4 +1,4 @@
-//! Detection of prompts that are too long, and the server's numbers about them (providers §6.6).
+//! Detection of prompts that are too long, and the server's numbers about them (OVF-4).
 //!
 //! Keeps true: a throttling text is never taken for an overflow; patterns are matched by hand scanners on the error
 //! path only, nothing is compiled at start (PERF-9).

@@ -1,4 +1,4 @@
-//! `read`: a text file, or some lines of it (tools R1–R12).
+//! `read`: a text file, or some lines of it (tool rules R1–R12).
 //!
 //! Keeps true: memory is bounded by the caps, not by the file; a file that grows is read up to its size at open; the
 //! number of lines is exact; a cancelled read ends at the next chunk.
@@ -27,7 +27,7 @@ use super::truncate::{BYTES_MAX, Caps, LINES_MAX, size};
 use super::{Failure, PATH_ALIASES, ToolSettings, blocking, repair};
 use crate::port::{Replay, Source as ToolSource, Tool, ToolCtx, ToolOutput, ToolSpec};
 
-/// Characters shown of a line that is over the byte cap by itself (tools R8).
+/// Characters shown of a line that is over the byte cap by itself (tool rule R8).
 const LONG_LINE_CHARS: usize = 2_000;
 
 /// `tools.read` of the configuration.
@@ -187,7 +187,7 @@ impl Job {
         Failure::new("binary", format!("{} is binary ({}).{hint}", self.written, size(bytes)))
     }
 
-    /// The first line to show, 1-based (tools R5).
+    /// The first line to show, 1-based (tool rule R5).
     fn first(&self, lines: u64) -> Result<u64, Failure> {
         if lines == 0 {
             return Ok(1);
@@ -236,7 +236,7 @@ impl Job {
         ToolOutput { details: Some(details), ..ToolOutput::text(text) }
     }
 
-    /// In the order of tools R9.
+    /// In the order of tool rule R9.
     fn notices(&self, located: &Located, plan: &Plan, shown: &Shown, last: u64) -> Vec<String> {
         let mut notices = Vec::new();
         if let Some(name) = plan.encoding.notice() {

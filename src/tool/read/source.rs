@@ -1,4 +1,4 @@
-//! The bytes of a file, to be gone through more than once, and their encoding (tools R3, R10).
+//! The bytes of a file, to be gone through more than once, and their encoding (tool rules R3, R10).
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata};
@@ -12,7 +12,7 @@ use crate::tool::open::{is_generated, not_a_file};
 
 /// Files up to here are held in memory, so that both passes see the same bytes.
 const IN_MEMORY_MAX: u64 = 1 << 20;
-/// Bytes read of a file that has no size (tools P6).
+/// Bytes read of a file that has no size (tool rule P6).
 pub(super) const GENERATED_MAX: usize = 10 << 20;
 /// Bytes between two looks at the cancellation.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! What only the whole file can tell: its number of lines and its line ends (tools T1, R4).
+//! What only the whole file can tell: its number of lines and its line ends (tool rules T1, R4).
 
 /// How a file ends its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ fn a_file_that_shrinks_ends_early() {
     assert_eq!(read_after(&large, |file| file.set_len(0).unwrap()), Ok("[empty file]".to_owned()));
 }
 
-/// What a window of the given caps shows of a whole text, by the plain definition of tools T1–T3.
+/// What a window of the given caps shows of a whole text, by the plain definition of tool rules T1–T3.
 fn expected(text: &str, first: usize, caps: Caps) -> (String, u64, bool) {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let (mut shown, mut bytes) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! The lines that are shown: found, decoded and bounded while the file goes by (tools R6, R8).
+//! The lines that are shown: found, decoded and bounded while the file goes by (tool rules R6, R8).
 
 use super::LONG_LINE_CHARS;
 use crate::tool::truncate::{Caps, Head};
@@ -170,7 +170,7 @@ struct Line {
 
 impl Line {
     /// Decodes up to `chars` characters. Carriage returns are dropped silently, other control characters but TAB are
-    /// dropped and counted (tools R4, G7).
+    /// dropped and counted (tool rules R4, G7).
     fn decode(bytes: &[u8], mut chars: usize) -> Self {
         let mut line = Self { text: String::with_capacity(bytes.len()), invalid: 0, control: 0 };
         for chunk in bytes.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! Turns what a model wrote into what the schema asks for, where nothing is lost by it (loop §7.3, the table).
+//! Turns what a model wrote into what the schema asks for, where nothing is lost by it.
 
 use boon::Schemas;
 use serde_json::{Map, Number, Value};

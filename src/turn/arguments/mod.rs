@@ -1,4 +1,4 @@
-//! Coercion and validation of tool arguments, and the feedback a model reads about them (loop §7.3).
+//! Coercion and validation of tool arguments, and the feedback a model reads about them.
 //!
 //! Keeps true: a check answers, whatever the schema and the arguments hold: depth, work and text are bounded by the
 //! constants here; nothing is ever fetched; the same arguments give the same words.

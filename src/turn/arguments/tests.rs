@@ -1,4 +1,4 @@
-//! The table of loop §7.3 and its cases 26–42, plus what schemas from anywhere may bring.
+//! The table of coercions and the cases 26–42 of `tests/cases/loop.md`, plus what schemas from anywhere may bring.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn problems(text: &str) -> Vec<&str> {
 #[test]
 fn values_are_coerced_where_nothing_is_lost() {
     let rows = [
-        // case 29 and the table of loop §7.3
+        // case 29 and the table of coercions
         (json!({"type": "integer"}), json!("42"), json!(42)),
         (json!({"type": "integer"}), json!("1e2"), json!(100)),
         (json!({"type": "integer"}), json!(1.0), json!(1)),

@@ -89,7 +89,7 @@ fn calls_without_index_are_told_apart_by_id_or_name_cases_44_and_45_and_report_1
         ],
         &["cs0 a x", r#"cd0 {"p""#, "cd0 :", "cd0 1}", "|", r#"ce0 a x {"p":1}"#],
     );
-    // Arguments as an object; the id is made from the name (answers 5 rank above the case's `call_…`).
+    // Arguments as an object; the id is made from the name (T-7).
     check_calls(
         &[r#"{"tool_calls":[{"function":{"name":"x","arguments":{"q":2}}}]}"#],
         &["cs0 x_1 x", r#"cd0 {"q":2}"#, "|", r#"ce0 x_1 x {"q":2}"#],
@@ -153,7 +153,7 @@ fn names_and_ids_may_repeat_or_come_late_case_47() {
         ],
         &["cs0 a x", "cd0 {", "cd0 }", "|", "ce0 a x {}"],
     );
-    // One id for two calls: the index tells them apart, the message builder renames (ports §2).
+    // One id for two calls: the index tells them apart, the message builder renames the second.
     check_calls(
         &[
             r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"x","arguments":"{"}}]}"#,

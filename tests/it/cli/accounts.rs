@@ -1,4 +1,4 @@
-//! The numbers of the `result` line (cases ACC-01, ACC-05, cli §5.4).
+//! The numbers of the `result` line (cases ACC-01, ACC-05).
 
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ fn the_result_line_has_every_documented_field_in_order() {
     let server = Server::start([chat_text("ok")]);
     for result in [result_of(&server, &[]).1, Pirn::new(["--json", "--no-such-flag"]).run().result()] {
         let keys: Vec<&str> = result.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, documented, "cli §5.4");
+        assert_eq!(keys, documented, "the table in `print::jsonl`");
     }
 }
 
@@ -145,7 +145,7 @@ fn stated_prices_make_a_cost_and_unknown_ones_make_none() {
     };
     // 30 tokens in, 15 out.
     let near = |cost: Option<f64>, expected: f64| (cost.unwrap() - expected).abs() < 1e-12;
-    assert_eq!(cost(&[]), None, "cli §5.4");
+    assert_eq!(cost(&[]), None, "no price is known");
     let alias = ["-m", "fast", "--set", "models.fast.id=openai/test-model"];
     assert_eq!(cost(&alias), None);
     let table = ["--set", "models.fast.price={input=2.0,output=10.0}"];
@@ -168,8 +168,8 @@ fn model_of(result: &Value) -> String {
 fn what_nobody_counted_is_estimated_and_says_so() {
     let server = Server::start([with_usage(&[])]);
     let (_, result) = result_of(&server, &[]);
-    assert_eq!(result["usage"]["estimated"], true, "answers 7: {result}");
-    assert_eq!(result["usage"]["output"], 2, "answers 7: four characters make a token");
+    assert_eq!(result["usage"]["estimated"], true, "{result}");
+    assert_eq!(result["usage"]["output"], 2, "four characters make a token (OC-17)");
     let chars = |value: &Value| u64::try_from(value.as_str().unwrap().chars().count()).unwrap();
     let body = &server.bodies()[0];
     let texts: u64 = body["messages"].as_array().unwrap().iter().map(|message| chars(&message["content"])).sum();

@@ -1,4 +1,4 @@
-//! Every exit code that can occur, the same in every output mode (cli §6, OUT-01), and the grammar of the streams.
+//! Every exit code that can occur, the same in every output mode (OUT-01), and the grammar of the streams.
 
 use pirn::model::ErrorKind;
 use rustix::process::Signal;
@@ -241,7 +241,7 @@ fn every_exit_code_is_the_same_in_every_output_mode() {
     }
 }
 
-/// The code of a kind that a model call failed with, from the list of cli §5.4.
+/// The code of a kind that a model call failed with, from the table of `exit`.
 fn documented_code(kind: &str) -> i32 {
     match kind {
         "auth" | "permission" => 77,

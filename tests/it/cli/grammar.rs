@@ -1,4 +1,4 @@
-//! A parser for the grammar of a JSON stream (cli §5.1–§5.4). It panics at the first line that breaks a rule.
+//! A parser for the grammar of a JSON stream (module docs of `print::jsonl`). It panics at the first line that breaks a rule.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub(crate) fn check(text: &str) -> Vec<Value> {
     lines
 }
 
-/// One object per line, every field in its place (G3, G9).
+/// One object per line, every field in its place (stream guarantees G3, G9).
 fn framed(text: &str) -> Vec<Value> {
     assert!(text.ends_with('\n'), "the last line is whole: {:?}", text.lines().next_back());
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! The prompt: arguments, files and stdin, as the server gets them (cases IN-01 to IN-09, cli §3).
+//! The prompt: arguments, files and stdin, as the server gets them (cases IN-01 to IN-09).
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -116,7 +116,7 @@ fn the_null_device_a_closed_stdin_and_a_socket_are_no_data_in01() {
     }
     let (_held, socket) = UnixStream::pair().unwrap();
     let (prompt, output) = sent(|server| call(server, ["Reply OK"]).stdin(Stdin::Custom(OwnedFd::from(socket).into())));
-    assert_eq!((prompt.as_str(), output.stderr.as_str()), ("Reply OK", ""), "DESIGN row 5");
+    assert_eq!((prompt.as_str(), output.stderr.as_str()), ("Reply OK", ""), "a socket beside a prompt is left alone");
     let (prompt, output) = sent(|server| call(server, ["--no-stdin", "Reply OK"]).stdin(Stdin::Silent));
     assert_eq!((prompt.as_str(), output.stderr.as_str()), ("Reply OK", ""), "--no-stdin");
 }
@@ -278,10 +278,10 @@ fn a_mistyped_command_is_refused_with_both_ways_out_in09() {
     let (prompt, _) = sent(|server| call(server, ["--", "sesion", "list"]));
     assert_eq!(prompt, "sesion list");
     let (prompt, _) = sent(|server| call(server, ["sesion list"]));
-    assert_eq!(prompt, "sesion list", "one argument with a space is no command (cli §2.1)");
+    assert_eq!(prompt, "sesion list", "one argument with a space is no command");
     for args in [&["-p", "models"][..], &["--", "models"], &["-q", "models"]] {
         let (prompt, _) = sent(|server| call(server, args.iter().copied()));
-        assert_eq!(prompt, "models", "{args:?} (cli §2.1)");
+        assert_eq!(prompt, "models", "only the first argument can be a command: {args:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Commands that only print: `models`, `help`, `-h`, `-V` (cli §2, answers 32).
+//! Commands that only print: `models`, `help`, `-h`, `-V`.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Stdout and stderr as pipes: closed, full, slow, never read, and what may stand on them (cli §4, §5.1, §7).
+//! Stdout and stderr as pipes: closed, full, slow, never read, and what may stand on them.
 
 use std::fs::File;
 use std::io::{PipeReader, Read};

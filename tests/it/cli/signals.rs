@@ -1,4 +1,4 @@
-//! The first signal and the timeout end a call in order wherever it waits; the second signal ends it at once (cli §7).
+//! The first signal and the timeout end a call in order wherever it waits; the second signal ends it at once.
 
 use std::io::{PipeReader, PipeWriter, Read};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Each stream on a terminal or in a pipe: what moves the cursor, what is coloured, what is live (cli §4.3, §4.4).
+//! Each stream on a terminal or in a pipe: what moves the cursor, what is coloured, what is live.
 
 use serde_json::json;
 
@@ -83,7 +83,7 @@ fn no_escape_and_no_carriage_return_is_ever_in_a_pipe_out14() {
         for (to, text) in [(stdout, &seen.stdout), (stderr, &seen.stderr)] {
             assert!(to == To::Terminal || !text.contains([ESC, '\r']), "{shown}: {text:?}");
         }
-        // The answer and JSON are never coloured, not even on a terminal (cli §4.4).
+        // The answer and JSON are never coloured, not even on a terminal.
         assert!(!seen.stdout.contains(ESC), "{shown}: {:?}", seen.stdout);
     }
 }

@@ -32,7 +32,7 @@ impl Call {
         self.balance.feed(text);
     }
 
-    /// The server's id, or one made from the name (answers 5).
+    /// The server's id, or one made from the name (T-7).
     pub(super) fn id(&self) -> String {
         if self.id.is_empty() && !self.name.is_empty() {
             format!("{}_{}", self.name, self.ordinal)

@@ -1,4 +1,4 @@
-//! A request as the body of Chat Completions (providers §9.1, §9.3).
+//! A request as the body of Chat Completions.
 //!
 //! Keeps true: equal transcript prefixes give equal bytes, so that prompt caches stay warm; the body is written once,
 //! from borrowed text, without a tree in between (PERF-7); no key stands in it twice; text holds no U+0000 (T-14).

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::model::Usage;
 use crate::provider::json::{Loose, Number, Raw};
 
-/// Characters that make a token, where nobody counted (answers 7).
+/// Characters that make a token, where nobody counted (OC-17).
 const CHARS_PER_TOKEN: u64 = 4;
 
 #[derive(Default, Deserialize)]

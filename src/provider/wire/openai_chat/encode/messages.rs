@@ -1,4 +1,4 @@
-//! Messages of a transcript in the form of Chat Completions (providers §9.1; T-6, T-7, T-10 to T-14).
+//! Messages of a transcript in the form of Chat Completions (T-6, T-7, T-10 to T-14).
 
 use serde::Serialize;
 

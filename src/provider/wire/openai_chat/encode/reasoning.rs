@@ -1,4 +1,4 @@
-//! Thinking levels as words of the wire, and thinking sent back (providers §9.2, §9.3).
+//! Thinking levels as words of the wire, and thinking sent back (OC-1, OC-3).
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Optional fields a server refuses: what is sent instead (OC-18), and images a model does not take (answers 11).
+//! Optional fields a server refuses: what is sent instead (OC-18), and images a server refuses.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -127,7 +127,7 @@ fn cleaned_value(value: &Value) -> Value {
 }
 
 /// Characters of the text a request carries: prompt, messages, calls, tools. For estimated usage: a quarter of it are
-/// the input tokens (answers 7). Images count nothing.
+/// the input tokens (OC-17). Images count nothing.
 pub fn request_chars(request: &LlmRequest) -> u64 {
     let messages: u64 = request.messages.iter().map(|message| message_chars(message)).sum();
     let tools: u64 = request
