@@ -1,4 +1,10 @@
 //! One call: the steps before it runs, the running future with its progress, and the hook behind it.
+//!
+//! Keeps true: a call that fails any step never reaches its tool; arguments that a hook replaced are checked like the
+//! model's; a panic of a tool becomes its result; progress is told before the result and never after it; a cancelled
+//! tool has the grace and a second more, then its future is dropped.
+//!
+//! Must not know: other calls of the batch, the order of results, events.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -221,7 +227,7 @@ impl Running {
         }
     }
 
-    /// Step 9: the after hook, skipped when the cancellation came first.
+    /// The after hook, skipped when the cancellation came first.
     async fn finish(self, mut outcome: CallOutcome, args: Value) -> CallOutcome {
         if let Message::Assistant(assistant) = &*self.reply
             && !self.cancel.is_cancelled()
@@ -315,7 +321,7 @@ impl Stream for RunningCall {
     }
 }
 
-/// Memos of one call of the classic loop, which replays nothing: they live as long as the call.
+/// Memos of one call. Nothing is replayed here, so they live as long as the call.
 #[derive(Debug, Default)]
 pub(super) struct CallMemos(Mutex<BTreeMap<String, Value>>);
 

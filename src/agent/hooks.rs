@@ -1,3 +1,10 @@
+//! The embedding program's hooks: what they are asked, and what their answers can change.
+//!
+//! Keeps true: every hook has a default that changes nothing; what shapes a request cannot fail; a patch replaces whole
+//! fields and never merges.
+//!
+//! Must not know: when the loop asks, which processes or files stand behind a hook.
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

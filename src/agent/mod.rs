@@ -1,9 +1,9 @@
-//! The classic layer: [`Agent`], which owns a transcript and its queues, and the double loop it runs.
+//! The agent: [`Agent`], which owns a transcript and its queues, and the double loop it runs.
 //!
 //! Keeps true: at most one run is active; the loop stores nothing between runs; a failure becomes a reply of the
 //! transcript, never a lost one; every call of a reply gets exactly one result; events come in one total order.
 //!
-//! Must not know: protocols, disk, printing, the harness.
+//! Must not know: protocols, disk, printing, the command line.
 //!
 //! # Example
 //!

@@ -1,3 +1,10 @@
+//! What an agent is made of, and the defaults of everything but the provider and the settings.
+//!
+//! Keeps true: the defaults of limits are those of `config/default.toml`; the default guard and policy allow
+//! everything, so a program that embeds the loop decides itself what to restrict.
+//!
+//! Must not know: configuration, command lines, any provider or tool.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

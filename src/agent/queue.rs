@@ -1,3 +1,10 @@
+//! Messages that wait for a run: the steering and the follow-up queue.
+//!
+//! Keeps true: a poll is atomic; what a poll took and nobody consumed goes back to the front in its order, whatever
+//! ends the run; a change of mode counts from the next poll.
+//!
+//! Must not know: what the messages say, when queues are polled.
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,10 @@
 //! One request and its stream, up to the settled reply.
+//!
+//! Keeps true: a request is shaped, converted, healed and signed in this order; whatever a provider does wrong, the
+//! reply has one start and ends as a message; a cancelled stream is waited for 300 ms and then dropped, its text so far
+//! kept.
+//!
+//! Must not know: protocols, tools, what becomes of the reply.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -84,8 +90,8 @@ impl Run<'_> {
         (request, projection.notes)
     }
 
-    /// Asks the provider and reads its stream to the end. Tolerates what adapters get wrong (cases 5 to 12): a missing or
-    /// second start, blocks before the start, anything behind the end, a missing end, a panic.
+    /// Asks the provider and reads its stream to the end. Tolerates what adapters get wrong (cases 5 to 12): a missing
+    /// or second start, blocks before the start, anything behind the end, a missing end, a panic.
     async fn read(&mut self, request: LlmRequest, reading: &mut Reading) -> Result<Ended, SinkError> {
         let (provider, token) = (&self.options.provider, self.cancel.token().clone());
         let opened = catch_unwind(AssertUnwindSafe(|| provider.stream(Arc::new(request), token.clone())));

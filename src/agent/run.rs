@@ -1,4 +1,10 @@
 //! The double loop: turns while tools or steering ask for one, then follow-ups.
+//!
+//! Keeps true: every turn that began ends; every message that was announced is completed; a cancellation, a limit and a
+//! failing hook are looked at only between steps, and each ends the run with the events its readers wait for; nothing
+//! is stored here when the run is over.
+//!
+//! Must not know: providers, tools by name, where events go, the transcript of other runs.
 
 use std::sync::Arc;
 

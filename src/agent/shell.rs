@@ -1,4 +1,9 @@
 //! The agent: a transcript, two queues, listeners, and at most one run.
+//!
+//! Keeps true: a second run is refused, not queued; a call that is refused changes nothing; the state has an event
+//! before any listener sees it; dropping a run's future leaves an idle agent.
+//!
+//! Must not know: what happens inside a turn.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

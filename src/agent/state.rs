@@ -1,3 +1,10 @@
+//! What an agent remembers between runs, and what it shows of the run that is on.
+//!
+//! Keeps true: the state is a fold over the events and changes in no other way during a run; a failure's text lasts
+//! until the next run starts.
+//!
+//! Must not know: the loop, queues, listeners.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,4 +1,10 @@
 //! A batch: the calls of one reply, one at a time or together.
+//!
+//! Keeps true: every call gets one start, one end and one result message; results are placed in the order of the calls,
+//! whatever finished first; no more than `max_parallel` calls run at a time; a call that was cancelled before its start
+//! never runs.
+//!
+//! Must not know: what a step of a call decides, what a tool does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

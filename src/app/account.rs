@@ -1,4 +1,9 @@
 //! The numbers of the `result` line, counted from the events of a run.
+//!
+//! Keeps true: every reply of a provider counts once; a reply that only closes a cancelled run is no request; usage of
+//! tools is added to the run's and to no model's.
+//!
+//! Must not know: prices, printing.
 
 use std::collections::BTreeMap;
 

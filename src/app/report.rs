@@ -1,4 +1,9 @@
 //! What a command prints when no run is active: errors before the first request, and the last words.
+//!
+//! Keeps true: a JSON stream gets its `result` line on every way out, with the exit code the process will have; the
+//! first cause wins, so a stdout that fails late does not hide an earlier failure.
+//!
+//! Must not know: how a run works, what a setting is for beyond printing.
 
 use std::io::IsTerminal;
 

@@ -1,4 +1,10 @@
 //! `pirn [PROMPT]`: one run, from the arguments to the exit.
+//!
+//! Keeps true: signals and the timeout can end every wait; the first cause decides the verdict, and a second signal
+//! ends the wait at once; the verdict is not changed once it was told; nothing is sent before settings, model, tools
+//! and prompt are known to be good.
+//!
+//! Must not know: rules of turns and calls, protocols, how lines are formatted.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,9 @@
 //! From arguments and environment to everything a run needs.
+//!
+//! Keeps true: building sends nothing and reads nothing but configuration, certificates and the catalogue; settings
+//! reach their adapters here and nowhere else; a mistake is an error of the kind that decides its exit code.
+//!
+//! Must not know: what happens in a run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,9 @@
 //! Signals: the first one ends the run in order, the second one ends the process at once.
+//!
+//! Keeps true: no signal is missed from [`Signals::install`] on; one that was ignored when the process started stays
+//! ignored.
+//!
+//! Must not know: what ending a run takes.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;

@@ -1,8 +1,8 @@
 //! The command line and the way from its words, files and standard input to a prompt.
 //!
-//! Keeps true: parsing touches nothing outside its input; a command word never swallows a prompt and a prompt is
-//! never taken for an option; every mistake is a [`UsageError`] that says what to type instead; help text
-//! is the reference of the options.
+//! Keeps true: parsing touches nothing outside its input; a command word never swallows a prompt and a prompt is never
+//! taken for an option; every mistake is a [`UsageError`] that says what to type instead; help text is the reference of
+//! the options.
 //!
 //! Must not know: providers, tools, sessions, printing.
 

@@ -1,7 +1,7 @@
 //! The settings a command line asks for, as the configuration loader takes them.
 //!
-//! Keeps true: each flag that changes a run has one key; a flag that was not given overrides nothing;
-//! each value remembers the flag it came from.
+//! Keeps true: each flag that changes a run has one key; a flag that was not given overrides nothing; each value
+//! remembers the flag it came from.
 //!
 //! Must not know: other layers, defaults, whether a value is acceptable beyond its shape.
 

@@ -1,9 +1,9 @@
 //! Reading standard input and files without stopping the run's only async thread.
 //!
-//! Keeps true: a blocking read happens on a thread of its own, which hands over bounded chunks, so that the caller
-//! can race the wait with signals and `--timeout`; the first second without a byte is announced; the
-//! number of bytes is bounded. The one thing that cannot be joined is a thread inside a read that never returns: it
-//! owns nothing and ends with the process.
+//! Keeps true: a blocking read happens on a thread of its own, which hands over bounded chunks, so that the caller can
+//! race the wait with signals and `--timeout`; the first second without a byte is announced; the number of bytes is
+//! bounded. The one thing that cannot be joined is a thread inside a read that never returns: it owns nothing and ends
+//! with the process.
 //!
 //! Must not know: what the bytes are for.
 

@@ -1,7 +1,7 @@
 //! Which first words are commands, which look like mistyped ones, and which options belong to later versions.
 //!
-//! Keeps true: only the first argument, whole and equal, is a command; an argument with white space or a
-//! leading `-` or `@` is never one and never close to one.
+//! Keeps true: only the first argument, whole and equal, is a command; an argument with white space or a leading `-` or
+//! `@` is never one and never close to one.
 //!
 //! Must not know: what the commands do.
 

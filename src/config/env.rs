@@ -1,3 +1,9 @@
+//! The environment: a snapshot, taken once, and what its variables mean to us.
+//!
+//! Keeps true: nobody else reads the environment; an empty variable counts as unset; values never print.
+//!
+//! Must not know: which settings win, how colour is decided.
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -131,7 +137,7 @@ impl Env {
     }
 
     /// The proxy variables, lower case first. `HTTP_PROXY` is a request header's name in disguise where
-    /// `REQUEST_METHOD` is set, so it is ignored there (providers HTTP-10).
+    /// `REQUEST_METHOD` is set, so it is ignored there (HTTP-10).
     pub fn proxies(&self) -> Proxies {
         let either = |lower: &str, upper: &str| self.text(lower).or_else(|| self.text(upper));
         let cgi = self.vars.contains_key("REQUEST_METHOD");

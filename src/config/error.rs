@@ -1,3 +1,10 @@
+//! Where a setting was written, and what is wrong with it.
+//!
+//! Keeps true: every error names its place; errors are sorted by layer and, within a file, by position; no text holds a
+//! secret.
+//!
+//! Must not know: how settings are read, which exit code follows.
+
 use std::fmt;
 use std::sync::Arc;
 

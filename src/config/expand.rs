@@ -1,3 +1,10 @@
+//! References to variables inside a setting: `${NAME}` and `${NAME:-default}`.
+//!
+//! Keeps true: an unset variable without a default is an error, never an empty string; what was put in is not expanded
+//! again.
+//!
+//! Must not know: which settings are expanded.
+
 use super::Env;
 
 /// Why a text with `${NAME}` references gave no value.

@@ -1,3 +1,10 @@
+//! Reading the layers, lowest first, and laying each over the one below.
+//!
+//! Keeps true: all errors of all layers are gathered before anything fails; every key is in the schema or is an error
+//! with a suggestion, but for keys that begin with `x-`; what only the merged result can tell is checked at the end.
+//!
+//! Must not know: what a setting does, the types behind the keys.
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,10 @@
+//! Values as they were written, each with its place: TOML files, `--set`, variables, flags.
+//!
+//! Keeps true: a table keeps the order of its file; lines and columns count from 1, columns in characters; text from a
+//! variable or a flag becomes TOML only where the setting's type wants it.
+//!
+//! Must not know: which keys exist.
+
 use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};

@@ -1,3 +1,10 @@
+//! One value to one type, with an error that names the key and what it takes.
+//!
+//! Keeps true: ranges and words are checked here, so that a setting that was read can be used; files are bounded; a key
+//! that is written out is accepted only in a file nobody else can read, and never shown.
+//!
+//! Must not know: layers, what a setting does.
+
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -220,7 +227,7 @@ impl KeyName<'_> {
         Ok(ApiKey::Template { text: Secret::new(text), variables })
     }
 
-    /// `false` removes a header (providers HTTP-3).
+    /// `false` removes a header (HTTP-3).
     pub(super) fn headers(self, node: Node) -> Read<Vec<(String, Option<String>, Origin)>> {
         let node = node.settle(false);
         let Data::Table(entries) = node.data else { return Err(self.expected("a table", &node)) };

@@ -1,3 +1,10 @@
+//! The rule of a key: how its value is read, and where it goes.
+//!
+//! Keeps true: a key has one rule, whichever layer it stands in; a value that was set leaves its origin; tables merge
+//! key by key, a list of `+x` and `-x` edits, everything else replaces.
+//!
+//! Must not know: the keys themselves, the text of values.
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

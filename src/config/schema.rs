@@ -1,3 +1,10 @@
+//! The keys of the configuration, as one table each for settings, providers and models.
+//!
+//! Keeps true: a key that is not here does not exist; keys of later versions are known, so that setting one is told
+//! from a typing mistake.
+//!
+//! Must not know: where a value was written.
+
 use serde_json::{Map, Value};
 
 use super::rule::{Key, Rule};
@@ -15,7 +22,7 @@ const EXECUTIONS: &[&str] = &["parallel", "sequential"];
 const CACHES: &[&str] = &["none", "short", "long"];
 const INPUTS: &[&str] = &["text", "image"];
 
-/// Request fields a server may refuse (providers OC-18).
+/// Request fields a server may refuse (OC-18).
 const OPTIONAL_FIELDS: &[&str] = &[
     "stream_options",
     "max_completion_tokens",

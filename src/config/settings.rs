@@ -1,3 +1,10 @@
+//! The effective settings, typed, with the built-in layer as their default.
+//!
+//! Keeps true: every value is one that was checked; the default says what `config/default.toml` says, which a test
+//! proves.
+//!
+//! Must not know: TOML, files, who uses a setting.
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,10 +1,16 @@
+//! The word that was probably meant.
+//!
+//! Keeps true: the same words give the same suggestion; a word that is too far from all candidates gives none.
+//!
+//! Must not know: what the words name.
+
 /// How many edits apart two words may be for one to be offered for the other.
 const EDITS_MAX: usize = 2;
 /// From this length on a word is offered for its beginning.
 const PREFIX_CHARS_MIN: usize = 3;
 
-/// The candidate a typed word was probably meant to be: the nearest within two edits (a swap of neighbours is one), else the
-/// first one that begins with it or that it begins with. Case does not count.
+/// The candidate a typed word was probably meant to be: the nearest within two edits (a swap of neighbours is one),
+/// else the first one that begins with it or that it begins with. Case does not count.
 pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = typed.to_lowercase();
     let length = lower.chars().count();

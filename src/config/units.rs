@@ -1,3 +1,9 @@
+//! Durations and sizes as people write them.
+//!
+//! Keeps true: reading is total; nothing overflows; zero means no limit for a duration.
+//!
+//! Must not know: which setting is read.
+
 use std::time::Duration;
 
 /// The longest duration a setting takes.

@@ -1,3 +1,11 @@
+//! A reply under construction: block events in, one message out.
+//!
+//! Keeps true: blocks stand in the order of their indexes, whatever order they end in; an event that fits no open block
+//! changes nothing; ids of calls are unique; a reply that breaks off keeps what came. Linear in the text: nothing is
+//! copied or parsed per delta.
+//!
+//! Must not know: protocols, who reads the events.
+
 use super::partial::best_effort;
 use super::{
     AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, CallIds, Diagnostic, ErrorRecord, Extra, StopReason,

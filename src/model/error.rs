@@ -1,3 +1,9 @@
+//! Errors as data: the closed list of kinds, and the record with an error's facts.
+//!
+//! Keeps true: a kind belongs to exactly one row of the exit table; decisions read kinds and flags, never a message.
+//!
+//! Must not know: numbers of exit codes, servers, wording.
+
 use serde::{Deserialize, Serialize};
 
 /// The closed list of error kinds. [`ErrorKind::row`] groups them the way exit codes do.

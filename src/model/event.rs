@@ -1,3 +1,10 @@
+//! The events of a run, in memory.
+//!
+//! Keeps true: [`Event`] is the only event type inside the program and derives no serde, so a change of the stream's
+//! form is a decision in `print::jsonl`; cloning an event copies no message.
+//!
+//! Must not know: keys of JSON lines, readers.
+
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -145,7 +152,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The seed's name of this event, as the grammar and the wire use it.
+    /// The name of this event, as the grammar and JSON lines use it. A fault is told as a warning.
     pub fn name(&self) -> &'static str {
         match self {
             Self::RunStart { .. } => "agent_start",

@@ -1,3 +1,10 @@
+//! What is known about a model: its limits, inputs, prices and thinking levels.
+//!
+//! Keeps true: an unknown fact is told from zero wherever the difference matters, as with prices; a reply is priced in
+//! one place.
+//!
+//! Must not know: where facts come from, how a level is put on the wire.
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -147,7 +154,7 @@ impl Model {
     }
 
     /// Fills `usage.cost` from this model's prices: the tier with the highest threshold strictly below the input
-    /// prices the whole request; cache writes of one hour cost twice the input rate (providers COST-1).
+    /// prices the whole request; cache writes of one hour cost twice the input rate (COST-1).
     pub fn price(&self, usage: &mut Usage) {
         const MILLION: f64 = 1e6;
         let Some(prices) = &self.prices else { return };

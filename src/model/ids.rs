@@ -1,3 +1,10 @@
+//! Ids: of transcript entries, runs, and the calls of one reply.
+//!
+//! Keeps true: ids of entries and runs are types of their own; a repeated call id is renamed in the same way every
+//! time.
+//!
+//! Must not know: how ids are made; `port::Ids` does.
+
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,9 @@
+//! How a run ended: the verdict, and who asked for the end.
+//!
+//! Keeps true: an exit code is computed from these values and nothing else.
+//!
+//! Must not know: the codes.
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -78,7 +84,7 @@ impl Reason {
     }
 }
 
-/// How a run of the classic loop ended. The exit code is computed from `reason`, `stop_reason`, `error` and `cause`
+/// How a run ended. The exit code is computed from `reason`, `stop_reason`, `error` and `cause`
 /// and from nothing else.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunOutcome {

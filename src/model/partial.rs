@@ -1,4 +1,9 @@
 //! The best reading of an argument text that was cut off.
+//!
+//! Keeps true: never invents text; linear in the text, with bounded nesting; whatever it gives is for display, since a
+//! call whose text was cut never runs.
+//!
+//! Must not know: tools, schemas.
 
 use serde_json::{Map, Value};
 

@@ -1,3 +1,10 @@
+//! Time and ids, as the program gets them.
+//!
+//! Keeps true: nothing else reads a clock or makes an id, so a test that replaces both decides every moment and every
+//! id; sleeping is cancel-safe.
+//!
+//! Must not know: what is timed or named.
+
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

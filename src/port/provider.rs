@@ -1,3 +1,10 @@
+//! The contract of a language model: one request in, one stream of events out.
+//!
+//! Keeps true: [`Provider::stream`] never fails as a call; a stream begins with its start and has exactly one end,
+//! which is last; observers see no credential.
+//!
+//! Must not know: protocols, HTTP, loops.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +96,7 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// The documented defaults of `limits.*_timeout` (providers HTTP-8).
+    /// The documented defaults of `limits.*_timeout` (HTTP-8).
     fn default() -> Self {
         Self {
             connect: Some(Duration::from_secs(10)),

@@ -1,3 +1,10 @@
+//! The contract of a tool, and everything a call may use.
+//!
+//! Keeps true: a failure is a result; whatever a tool needs from outside comes with its [`ToolCtx`]; the guard is asked
+//! before a path is looked at.
+//!
+//! Must not know: which tools exist, who calls.
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! The printer: a thread that owns stdout and stderr, behind a bounded queue.
 //!
 //! Keeps true: messages are printed in the order they were sent; what is queued is drained into writes of whole lines
-//! and flushed as soon as nothing more is queued (stream guarantee G2); a slow reader slows the senders and never blocks their thread;
-//! a failed stdout is reported once and then discarded, a failed stderr is ignored; no macro that panics on a closed
-//! pipe is used.
+//! and flushed as soon as nothing more is queued (stream guarantee G2); a slow reader slows the senders and never
+//! blocks their thread; a failed stdout is reported once and then discarded, a failed stderr is ignored; no macro that
+//! panics on a closed pipe is used.
 //!
 //! Must not know: why the run goes on or ends, which code the process exits with.
 

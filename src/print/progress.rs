@@ -1,7 +1,7 @@
 //! The spinner on a terminal's stderr.
 //!
-//! Keeps true: it exists only where it may, is gone before anything else is written and while text
-//! streams, and shows one clean line.
+//! Keeps true: it exists only where it may, is gone before anything else is written and while text streams, and shows
+//! one clean line.
 //!
 //! Must not know: verbosity, colours, what the activity is for.
 

@@ -1,8 +1,8 @@
 //! The argument text of a finished tool call, read into an object.
 //!
-//! Keeps true: what is one JSON object in any of the disguises models use becomes that object (ARG-2,
-//! ARG-3, ARG-5); everything else gives an empty object and an [`ArgumentsError`] that keeps the text (AN-10). A text
-//! that was cut off is never completed here, so half a file is never written.
+//! Keeps true: what is one JSON object in any of the disguises models use becomes that object (ARG-2, ARG-3, ARG-5);
+//! everything else gives an empty object and an [`ArgumentsError`] that keeps the text (AN-10). A text that was cut off
+//! is never completed here, so half a file is never written.
 //!
 //! Must not know: tools, schemas, protocols.
 

@@ -9,6 +9,10 @@
 //! | `fail KIND` | fails with that error kind |
 //! | `stop length` | gives an answer cut by the output limit |
 //! | anything else | calls `ls` if it is enabled, then names the number of entries |
+//!
+//! Keeps true: the same conversation gives the same reply, and its stream keeps the contract every provider keeps.
+//!
+//! Must not know: whether it is asked by a test or by a person.
 
 use std::sync::Arc;
 

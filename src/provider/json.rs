@@ -1,8 +1,8 @@
 //! Reading JSON that providers and models write: borrowed, lenient about types, exact about text.
 //!
-//! Keeps true: every field is optional and null-tolerant (JSON-2); text is unescaped in one place, which
-//! joins UTF-16 halves that a server cut apart and never fails on one that stays alone (JSON-4); a text that does not
-//! parse is repaired at most once (JSON-5); all work is linear in the text.
+//! Keeps true: every field is optional and null-tolerant (JSON-2); text is unescaped in one place, which joins UTF-16
+//! halves that a server cut apart and never fails on one that stays alone (JSON-4); a text that does not parse is
+//! repaired at most once (JSON-5); all work is linear in the text.
 //!
 //! Must not know: any protocol's field names, HTTP, events.
 

@@ -171,7 +171,7 @@ where
                 Some(AssistantEvent::Block { index, event })
             }
             ProviderEvent::Usage(mut usage) => {
-                // A cost the provider itself reports is what it bills (providers COST-3).
+                // A cost the provider itself reports is what it bills (COST-3).
                 let reported = usage.cost.total;
                 self.model.price(&mut usage);
                 if reported > 0.0 {

@@ -1,8 +1,8 @@
 //! Server-sent events: bytes in, events out. Nothing here does input or output.
 //!
 //! Keeps true: the events do not depend on how the bytes are split; every byte is searched once; data of one line is
-//! handed out where it lies, only data of several lines and invalid UTF-8 are copied (SSE-1 to SSE-13,
-//! PERF-3); lines, events and the body have limits, and what came before a limit is still handed out.
+//! handed out where it lies, only data of several lines and invalid UTF-8 are copied (SSE-1 to SSE-13, PERF-3); lines,
+//! events and the body have limits, and what came before a limit is still handed out.
 //!
 //! Must not know: what data means; which protocol, if any, is spoken.
 

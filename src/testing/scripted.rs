@@ -1,3 +1,10 @@
+//! A provider that plays a script, step by step.
+//!
+//! Keeps true: the same script and seed give the same events; every request is recorded; a script can break every rule
+//! of the stream contract, so that tests see what the loop makes of it.
+//!
+//! Must not know: protocols, what is tested.
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

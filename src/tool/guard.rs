@@ -1,4 +1,9 @@
-//! Confinement of file tools to workspace roots (tool rule P7). A guard against mistakes, not a sandbox.
+//! Confinement of file tools to workspace roots (tool rule P7).
+//!
+//! Keeps true: the real path decides, links followed as far as they exist, so no link leads out. It is a guard against
+//! mistakes, not a sandbox: between the check and the opening a path can change.
+//!
+//! Must not know: which tool asks.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -1,4 +1,8 @@
-//! Opening files without surprises: only regular ones, never waiting for a peer (tool rule P6).
+//! Opening files without surprises (tool rule P6).
+//!
+//! Keeps true: only regular files are opened, and opening never waits for a peer.
+//!
+//! Must not know: what is read.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::ErrorKind;

@@ -1,4 +1,9 @@
 //! From what a model wrote to the file it meant (tool rules P1–P5).
+//!
+//! Keeps true: the guard is asked before anything is known about a path, guesses included; the first hit wins; errors
+//! show the path as it was written.
+//!
+//! Must not know: what is done with the file.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

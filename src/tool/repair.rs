@@ -1,5 +1,10 @@
 //! Repairs what models habitually get wrong about arguments, before validation (tool rules A1, A2). Shapes (A3) are the
 //! business of coercion, which knows the schema.
+//!
+//! Keeps true: an alias never replaces a real key; the order of the properties is kept; what is not understood is left
+//! to validation.
+//!
+//! Must not know: schemas, what a tool does.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,9 @@
 //! Which built-in tools are on: presets, names, globs, edits.
+//!
+//! Keeps true: items are read from left to right; a name that is no tool of this version is an error with a suggestion;
+//! the result is in the order of the tools.
+//!
+//! Must not know: where the list was written, what a tool does.
 
 /// Names that are almost a tool's are worth a suggestion from here on (Jaro–Winkler similarity).
 const SIMILAR_MIN: f64 = 0.75;

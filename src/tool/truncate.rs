@@ -1,4 +1,8 @@
 //! Bounds on the text a model reads (tool rules T1–T5).
+//!
+//! Keeps true: lines are whole where one fits, and characters are never split; a cut text says what cut it.
+//!
+//! Must not know: where the text comes from, how a cut is worded.
 
 use std::fmt::Write as _;
 

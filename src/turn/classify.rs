@@ -1,3 +1,10 @@
+//! What a reply is once its stream has ended, and the verdict it gives a run.
+//!
+//! Keeps true: a reply that asks for tools without naming one, and a reply that says nothing, are errors; a failed
+//! reply has a text and a record; every stop reason has a verdict.
+//!
+//! Must not know: protocols, exit codes.
+
 use super::texts;
 use crate::model::{
     AssistantBlock, AssistantMessage, CallIds, CancelCause, ErrorKind, ErrorRecord, ErrorRow, Reason, StopReason,

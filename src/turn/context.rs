@@ -1,3 +1,10 @@
+//! From a transcript to the messages of a request (T-1 to T-5, T-8, T-9).
+//!
+//! Keeps true: every call has exactly one result, directly behind its reply, in call order; the transcript is never
+//! changed; a message that needs no change is shared; a result that had to be left out is noted.
+//!
+//! Must not know: protocols; a wire brings its own form (T-6, T-7, T-10 to T-14).
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -19,10 +26,10 @@ pub fn default_convert(messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     messages.into_iter().filter(|message| !matches!(**message, Message::Custom(_))).collect()
 }
 
-/// Makes a transcript fit for a request to `model` (providers T-1 to T-5, T-8, T-9). Failed and partial
-/// replies vanish with their results; every call is followed at once by exactly one result, in call order; images,
-/// signatures and thinking the model cannot take are replaced or left out; blank user text vanishes. The transcript
-/// itself is never changed, and a message that needs no change is shared, not copied.
+/// Makes a transcript fit for a request to `model` (T-1 to T-5, T-8, T-9). Failed and partial replies vanish with their
+/// results; every call is followed at once by exactly one result, in call order; images, signatures and thinking the
+/// model cannot take are replaced or left out; blank user text vanishes. The transcript itself is never changed, and a
+/// message that needs no change is shared, not copied.
 pub fn project(messages: &[Arc<Message>], model: &Model) -> Projection {
     let mut projection = Projection::default();
     let mut slots: Vec<Slot> = Vec::with_capacity(messages.len());

@@ -1,3 +1,10 @@
+//! The result of a call: of one that ran, and of one that never did.
+//!
+//! Keeps true: every failure has a code of the closed list and a text; the message of a result says what its event
+//! said.
+//!
+//! Must not know: why a call was refused, the order of results.
+
 use crate::model::{Content, Extra, ToolCall, ToolResultMessage, ToolResultView};
 use crate::port::ToolOutput;
 

@@ -1,4 +1,4 @@
-//! Fixed texts the model or the user reads, in both loops.
+//! Fixed texts the model or the user reads.
 
 /// `errorMessage` of a cancelled reply.
 pub const CANCELLED: &str = "Run cancelled";

@@ -1,5 +1,4 @@
-//! Arguments on their way into a built-in tool: case 95 of `tests/cases/tools.md`, and the
-//! aliases of tool rule A2.
+//! Arguments on their way into a built-in tool: case 95 of `tests/cases/tools.md`, and the aliases of tool rule A2.
 
 use pirn::tool::{ToolSettings, builtin};
 use pirn::turn::arguments::ArgumentCheck;

@@ -1,5 +1,5 @@
-//! What a model gets to see of a transcript: healing and projection (providers T-1 to T-5, T-8, T-9), as both loops do
-//! it. Numbers are those of the provider cases unless another page is named.
+//! What a model gets to see of a transcript: healing and projection (T-1 to T-5, T-8, T-9).
+//! Numbers are those of `tests/cases/providers.md` unless another page is named.
 
 use std::sync::Arc;
 

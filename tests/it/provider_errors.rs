@@ -1,5 +1,5 @@
-//! Errors of providers, from bodies as servers send them to the record a run ends with (ERR-2 to ERR-9, RETRY-3, RETRY-4,
-//! OVF-4; section G of `tests/cases/providers.md`).
+//! Errors of providers, from bodies as servers send them to the record a run ends with (ERR-2 to ERR-9, RETRY-3,
+//! RETRY-4, OVF-4; section G of `tests/cases/providers.md`).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Text mode, stderr, colour, sanitising and the printer thread (OUT-12, OUT-14, OUT-15, OUT-16,
-//! OUT-18, OUT-19, OUT-21).
+//! Text mode, stderr, colour, sanitising and the printer thread (OUT-12, OUT-14, OUT-15, OUT-16, OUT-18, OUT-19,
+//! OUT-21).
 
 #![cfg(test)]
 

@@ -1,3 +1,11 @@
+//! Which model a spec names.
+//!
+//! Keeps true: a whole id beats everything that could be read into it, so colons in ids are safe; makers come before
+//! aggregators; a word that names several models is settled only where one of them has a key, else it is an error that
+//! names candidates.
+//!
+//! Must not know: what the model is used for.
+
 use super::{Catalogue, DEMO, OPENAI_COMPLETIONS, clamp, demo_model, record};
 use crate::config::nearest;
 use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};

@@ -1,3 +1,10 @@
+//! The records of `config/models.toml`.
+//!
+//! Keeps true: looking up one model parses one line, and listing the names parses none; every line parses, which a test
+//! proves.
+//!
+//! Must not know: providers, settings, keys.
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;

@@ -1,3 +1,10 @@
+//! The rows of `config/providers.toml`.
+//!
+//! Keeps true: the table always parses, which a test proves; a row's dialect holds only what differs from the generic
+//! one.
+//!
+//! Must not know: settings, keys, models beyond the prefixes of their ids.
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;

@@ -1,3 +1,10 @@
+//! Which thinking level a run uses.
+//!
+//! Keeps true: what was asked for in a higher layer wins; a level the model cannot do becomes the nearest one, next
+//! higher first; only a level that this very run asked for is worth a warning.
+//!
+//! Must not know: how a level is put on the wire.
+
 use serde_json::Value;
 
 use super::Catalogue;

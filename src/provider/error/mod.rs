@@ -1,7 +1,7 @@
 //! Errors of providers: from a response, a stream's error object or a broken connection to one record.
 //!
-//! Keeps true: the kind is decided in one order (ERR-2 to ERR-9) and never by the caller; a message has the
-//! form `<provider> <status>: <text> (request id …)`, is masked and bounded; a longer wait than allowed is no retry.
+//! Keeps true: the kind is decided in one order (ERR-2 to ERR-9) and never by the caller; a message has the form
+//! `<provider> <status>: <text> (request id …)`, is masked and bounded; a longer wait than allowed is no retry.
 //!
 //! Must not know: sockets, loops, who retries.
 

@@ -1,4 +1,9 @@
-//! The body of a response, with timers. Its size is bounded by the decoder that reads it.
+//! The body of a response, with timers.
+//!
+//! Keeps true: every limit of silence ends the reading; dropping the body closes its connection; the body of an error
+//! answer is bounded in bytes and time. The size of any other body is bounded by the decoder that reads it.
+//!
+//! Must not know: what the bytes mean.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

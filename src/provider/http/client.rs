@@ -1,4 +1,9 @@
 //! The client: one connection pool, one attempt per request, redirects by hand.
+//!
+//! Keeps true: nothing is built before it is asked for; a request is sent again only where a pooled connection was
+//! already dead, once, before a byte of an answer came; certificates are read off the runtime's thread.
+//!
+//! Must not know: protocols, retries, where its settings come from.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,4 +1,9 @@
 //! Headers of requests and responses.
+//!
+//! Keeps true: the caller's headers win over the built-in ones, whatever the case of their names; values of credentials
+//! are marked and stand in no error; cookies are dropped.
+//!
+//! Must not know: which headers a provider wants.
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 

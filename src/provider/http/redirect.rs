@@ -1,4 +1,9 @@
 //! What to do about a redirect (HTTP-7).
+//!
+//! Keeps true: a body is sent again only where the status says so; credentials stay with the scheme, host and port they
+//! were meant for; nothing leads from https to http.
+//!
+//! Must not know: how requests are sent.
 
 use reqwest::Url;
 use reqwest::header::HeaderMap;

@@ -1,3 +1,10 @@
+//! The inside of JSON strings: unescaped to text, or mended.
+//!
+//! Keeps true: unescaping never fails; halves of a UTF-16 pair are joined across pieces, and one that stays alone
+//! becomes U+FFFD (JSON-4); a repair changes only what no JSON parser would take (JSON-5).
+//!
+//! Must not know: what the text is for.
+
 use std::fmt::Write as _;
 
 /// Turns the inside of JSON strings into text, over many pieces of one text.

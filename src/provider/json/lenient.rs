@@ -1,3 +1,9 @@
+//! Types for fields whose shape differs between servers: an object, a few objects, a whole number.
+//!
+//! Keeps true: any JSON value is read without an error, and one of another shape counts as absent (JSON-2).
+//!
+//! Must not know: which field is read.
+
 use std::fmt;
 use std::marker::PhantomData;
 

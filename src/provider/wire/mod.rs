@@ -1,4 +1,9 @@
-//! The wire protocols: requests out, events in. Nothing here does input or output.
+//! The wire protocols: requests out, events in.
+//!
+//! Keeps true: nothing here does input or output; a decoder is total, any bytes give events or a typed error, and any
+//! split of the bytes gives the same events.
+//!
+//! Must not know: HTTP, loops, which model or host is spoken to beyond the dialect it was told.
 
 pub mod openai_chat;
 

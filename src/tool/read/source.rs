@@ -1,4 +1,9 @@
 //! The bytes of a file, to be gone through more than once, and their encoding (tool rules R3, R10).
+//!
+//! Keeps true: memory is bounded, whatever the size of the file; nothing behind the size at open is read; a
+//! cancellation is seen between chunks.
+//!
+//! Must not know: lines, caps.
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata};

@@ -1,4 +1,8 @@
 //! What only the whole file can tell: its number of lines and its line ends (tool rules T1, R4).
+//!
+//! Keeps true: the counts do not depend on how the bytes are cut.
+//!
+//! Must not know: which lines are shown.
 
 /// How a file ends its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

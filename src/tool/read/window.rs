@@ -1,4 +1,9 @@
 //! The lines that are shown: found, decoded and bounded while the file goes by (tool rules R6, R8).
+//!
+//! Keeps true: no more of a line is held than can be shown; a line that does not fit whole is not shown, but for a
+//! first one; the reading stops when nothing more can matter.
+//!
+//! Must not know: encodings other than UTF-8, notices.
 
 use super::LONG_LINE_CHARS;
 use crate::tool::truncate::{Caps, Head};

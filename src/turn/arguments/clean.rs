@@ -1,4 +1,9 @@
 //! Makes a schema from anywhere safe to compile: bounded, self-contained, with every reference resolved or marked.
+//!
+//! Keeps true: depth and size are checked before anything recurses; nothing is fetched; a reference that leads nowhere
+//! and a pattern that cannot be run make their place unchecked or failing, never the whole schema unusable.
+//!
+//! Must not know: arguments.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,9 @@
 //! Turns what a model wrote into what the schema asks for, where nothing is lost by it.
+//!
+//! Keeps true: a value of a wanted type keeps its meaning; no fraction is cut and no null becomes a zero or an empty
+//! text; the work is bounded, and what was not reached is left to validation.
+//!
+//! Must not know: tools, wording.
 
 use boon::Schemas;
 use serde_json::{Map, Number, Value};

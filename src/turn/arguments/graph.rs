@@ -1,4 +1,8 @@
 //! The subschemas of one schema as a graph, for walks that need no text lookups and can count their work.
+//!
+//! Keeps true: every schema that can be reached has one node, cycles included; a walk ends when its budget does.
+//!
+//! Must not know: how a value is coerced or a problem worded.
 
 use std::collections::HashMap;
 

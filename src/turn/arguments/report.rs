@@ -1,4 +1,9 @@
 //! What a validator found, in words a model can act on: one line per problem, each with its path.
+//!
+//! Keeps true: every line and every quoted name is bounded and holds no control character of the model's; equal
+//! problems are told once; of alternatives the one that was most likely meant is told.
+//!
+//! Must not know: tools, coercion.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! A parser for the grammar of a JSON stream (module docs of `print::jsonl`). It panics at the first line that breaks a rule.
+//! A parser for the grammar of a JSON stream (module docs of `print::jsonl`). It panics at the first line that breaks a
+//! rule.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Configuration as a run shows it: layers, errors with positions, providers, addresses, certificates, proxies
-//! (cases CFG-05 to CFG-07).
+//! Configuration as a run shows it: layers, errors with positions, providers, addresses, certificates, proxies (cases
+//! CFG-05 to CFG-07).
 
 use std::path::Path;
 

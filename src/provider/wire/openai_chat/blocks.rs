@@ -1,4 +1,10 @@
 //! The blocks of a reply and the events that build them.
+//!
+//! Keeps true: a block has one start, its deltas and one end, and the deltas add up to what the end says (STREAM-4);
+//! text and thinking take turns (OC-8), a call may stay open beside them (STREAM-6); blocks end in content order; their
+//! number is bounded.
+//!
+//! Must not know: framing, finish reasons, usage of a server.
 
 use super::calls::{Address, Call, Calls};
 use super::chunk::{Delta, Part, ToolDelta};

@@ -1,5 +1,10 @@
-//! Which call a fragment belongs to. Servers agree on little: some send an index for every fragment, some the same
-//! index for every call, some no index, some no id.
+//! Which call a fragment belongs to.
+//!
+//! Keeps true: servers agree on little (some send an index for every fragment, some the same index for every call, some
+//! no index, some no id), and every such form brings a fragment to the call it was meant for (OC-9); the first name and
+//! id of a call count (OC-10).
+//!
+//! Must not know: events, what the arguments mean.
 
 use std::collections::BTreeMap;
 

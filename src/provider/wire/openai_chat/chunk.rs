@@ -1,4 +1,9 @@
-//! The shapes of a chunk. Fields whose type differs between servers stay raw until someone looks.
+//! The shapes of a chunk.
+//!
+//! Keeps true: every field is optional (JSON-2); fields whose type differs between servers stay raw until someone
+//! looks; nothing is copied.
+//!
+//! Must not know: what a field is used for.
 
 use serde::Deserialize;
 

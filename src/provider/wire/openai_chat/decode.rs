@@ -1,4 +1,9 @@
 //! The decoder of a response body: finds out how it is framed and hands documents to the reply.
+//!
+//! Keeps true: the first byte that tells decides between an event stream and JSON, whatever the content type says
+//! (SSE-15, SSE-16); buffers are bounded; nothing is read behind a complete reply.
+//!
+//! Must not know: what a document says.
 
 use serde_json::Deserializer;
 use serde_json::value::RawValue;

@@ -1,4 +1,9 @@
 //! Structured reasoning that has to be sent back as it came (`reasoning_details`).
+//!
+//! Keeps true: entries keep their order and every field they came with, and pieces of one entry are joined; they stand
+//! in the signature of the thinking they belong to (OC-1).
+//!
+//! Must not know: what the entries mean, beyond the text that is shown (OC-7).
 
 use serde::Deserialize;
 use serde_json::{Map, Value};

@@ -1,4 +1,10 @@
 //! The state of one reply: from documents to events, and the judgement at its end.
+//!
+//! Keeps true: a reply is announced once; an error object wins over everything else in its document (JSON-6); a reply
+//! without a finish reason counts only where the server marked its end (OC-15); before an error open blocks stay open
+//! (STREAM-5).
+//!
+//! Must not know: framing, HTTP, which server it is.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

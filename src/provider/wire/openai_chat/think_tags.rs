@@ -1,4 +1,8 @@
 //! Thinking that a model writes into its text, between tags (OC-14).
+//!
+//! Keeps true: only a tag that opens the reply counts; tags may be cut anywhere, and no text is lost or given twice.
+//!
+//! Must not know: blocks, events.
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";

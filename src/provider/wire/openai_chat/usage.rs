@@ -1,4 +1,9 @@
 //! Token counts, from the names servers give them.
+//!
+//! Keeps true: input counts only uncached tokens; reasoning is part of the output; the total is the sum of its parts
+//! (OC-16); numbers that nobody reported are marked as estimates (OC-17).
+//!
+//! Must not know: prices.
 
 use serde::Deserialize;
 

@@ -1,4 +1,9 @@
 //! Messages of a transcript in the form of Chat Completions (T-6, T-7, T-10 to T-14).
+//!
+//! Keeps true: every message has a role, a form and content that servers take, the empty ones included; images of
+//! results stand behind the whole run of results; text is borrowed, not copied.
+//!
+//! Must not know: how a transcript is healed, names of hosts.
 
 use serde::Serialize;
 

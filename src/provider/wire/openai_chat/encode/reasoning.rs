@@ -1,4 +1,9 @@
 //! Thinking levels as words of the wire, and thinking sent back (OC-1, OC-3).
+//!
+//! Keeps true: thinking goes back in the field it came in, or not at all where the server refuses it (OC-2); a level is
+//! said in the way the dialect names.
+//!
+//! Must not know: which server it is.
 
 use serde_json::{Map, Value};
 

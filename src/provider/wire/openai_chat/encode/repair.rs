@@ -1,4 +1,9 @@
 //! Optional fields a server refuses: what is sent instead (OC-18), and images a server refuses.
+//!
+//! Keeps true: a repair names a field that was sent and that the server named; a swap comes before a drop; a refused
+//! image is a matter of its request, everything else is remembered.
+//!
+//! Must not know: how often a request may be repaired; the caller counts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,8 @@
 //! Text written straight into JSON, and its length.
+//!
+//! Keeps true: no text is joined or copied in memory before it is written; no U+0000 is written (T-14).
+//!
+//! Must not know: what the text is.
 
 use std::fmt;
 
