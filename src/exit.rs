@@ -23,7 +23,7 @@
 //!
 //! Keeps true: the match is total and has no wildcard. Must not know: everything else.
 
-use crate::model::{CancelCause, ErrorKind, ErrorRow, Reason, RunOutcome, StopReason};
+use crate::model::{CancelCause, ErrorKind, ErrorRow, Reason, StopReason};
 
 /// What the process tells its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,6 @@ pub enum Signal {
 impl Exit {
     /// The exit of a command that did what it was asked.
     pub const OK: Self = Self { code: 0, raise: None };
-}
-
-/// The exit of a finished run.
-pub fn of_run(outcome: &RunOutcome) -> Exit {
-    let kind = outcome.error.as_ref().map(|record| record.kind);
-    of(outcome.reason, outcome.stop_reason, kind, outcome.cause)
 }
 
 /// The exit for a verdict. An error kind of its own row wins over a general reason.

@@ -3,7 +3,7 @@
 use crate::cli::ModelsArgs;
 use crate::config::{self, Env};
 use crate::model::{ErrorKind, ErrorRecord, Input};
-use crate::provider::catalogue::{Catalogue, ModelRow};
+use crate::provider::catalogue::{Catalogue, DEMO, ModelRow, OPENAI_COMPLETIONS};
 
 /// The listing as it goes to stdout: one model a line.
 pub(super) fn listing(args: &ModelsArgs, env: &Env) -> Result<String, ErrorRecord> {
@@ -48,6 +48,9 @@ fn table(rows: &[ModelRow]) -> String {
         }
         if !row.configured {
             facts.push("no key".to_owned());
+        }
+        if ![OPENAI_COMPLETIONS, DEMO].contains(&model.api.as_str()) {
+            facts.push(format!("{} is not available in this version", model.api));
         }
         let line = format!("{:width$}  {}\n", model.spec(), facts.join(", "));
         text.push_str(&line);

@@ -139,8 +139,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_stdin: bool,
 
-    /// Model: provider/id, an alias or a unique suffix, with an optional :level; later specs are fallbacks
-    #[arg(short, long, value_name = "SPEC[,SPEC...]", allow_hyphen_values = true)]
+    /// Model: provider/id, an alias or a unique suffix, with an optional :level
+    #[arg(short, long, value_name = "SPEC", allow_hyphen_values = true)]
     pub model: Option<String>,
 
     /// How much the model thinks

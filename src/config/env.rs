@@ -51,19 +51,6 @@ pub struct Env {
     vars: BTreeMap<String, OsString>,
 }
 
-/// What the environment says about colour; deciding is not up to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ColorEnv {
-    /// `NO_COLOR` is not empty.
-    pub no_color: bool,
-    /// `FORCE_COLOR` or `CLICOLOR_FORCE` is set and not `0`.
-    pub force: bool,
-    /// `CLICOLOR` is `0`.
-    pub off: bool,
-    /// `TERM` is `dumb`.
-    pub dumb: bool,
-}
-
 /// The proxy variables; they may hold passwords.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies {
@@ -119,23 +106,6 @@ impl Env {
         self.path("SSL_CERT_DIR")
     }
 
-    pub fn color(&self) -> ColorEnv {
-        let forced = |name: &str| self.vars.get(name).is_some_and(|value| value != "0");
-        ColorEnv {
-            no_color: self.vars.contains_key("NO_COLOR"),
-            force: forced("FORCE_COLOR") || forced("CLICOLOR_FORCE"),
-            off: self.text("CLICOLOR") == Some("0"),
-            dumb: self.text("TERM") == Some("dumb"),
-        }
-    }
-
-    /// Whether the locale's character set is UTF-8: the first of `LC_ALL`, `LC_CTYPE`, `LANG` that is set tells.
-    pub fn utf8_locale(&self) -> bool {
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| self.text(name)).unwrap_or_default();
-        let locale = locale.to_ascii_lowercase();
-        locale.contains("utf-8") || locale.contains("utf8")
-    }
-
     /// The proxy variables, lower case first. `HTTP_PROXY` is a request header's name in disguise where
     /// `REQUEST_METHOD` is set, so it is ignored there (HTTP-10).
     pub fn proxies(&self) -> Proxies {
@@ -183,7 +153,7 @@ impl fmt::Debug for Env {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{ColorEnv, Env};
+    use super::Env;
 
     fn env(pairs: &[(&str, &str)]) -> Env {
         Env::from_pairs(pairs.iter().copied())
@@ -193,7 +163,7 @@ mod tests {
     fn an_empty_variable_counts_as_unset() {
         let env = env(&[("PIRN_MODEL", ""), ("NO_COLOR", ""), ("HOME", "")]);
         assert_eq!(env.text("PIRN_MODEL"), None);
-        assert_eq!(env.color(), ColorEnv::default());
+        assert_eq!(env.text("NO_COLOR"), None);
         assert_eq!(env.home(), None);
     }
 
@@ -222,20 +192,6 @@ mod tests {
             typo.warnings(),
             ["unknown variable PIRN_MODLE (did you mean PIRN_MODEL?)", "unknown variable PIRN_WHATEVER"]
         );
-    }
-
-    #[test]
-    fn the_first_locale_variable_that_is_set_decides_about_utf8() {
-        assert!(env(&[("LANG", "de_DE.UTF-8")]).utf8_locale());
-        assert!(env(&[("LC_CTYPE", "C.utf8"), ("LANG", "C")]).utf8_locale());
-        assert!(!env(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]).utf8_locale());
-        assert!(!env(&[]).utf8_locale());
-    }
-
-    #[test]
-    fn colour_variables_are_reported_as_they_are() {
-        let env = env(&[("CLICOLOR_FORCE", "0"), ("FORCE_COLOR", "1"), ("CLICOLOR", "0"), ("TERM", "dumb")]);
-        assert_eq!(env.color(), ColorEnv { no_color: false, force: true, off: true, dumb: true });
     }
 
     #[test]

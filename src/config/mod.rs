@@ -19,7 +19,7 @@ mod suggest;
 mod units;
 mod url;
 
-pub use env::{ColorEnv, Env, Proxies};
+pub use env::{Env, Proxies};
 pub use error::{ConfigError, ConfigErrors, Origin, Place};
 pub use expand::{ExpandError, expand};
 pub use load::{Override, Sources, load};

@@ -104,11 +104,6 @@ impl MessageBuilder {
         self.message.diagnostics.push(Diagnostic { code: code.into(), message: message.into() });
     }
 
-    /// Whether any block has started.
-    pub fn has_content(&self) -> bool {
-        !self.blocks.is_empty()
-    }
-
     /// The message so far, stop reason `pending`. Copies; ask rarely.
     pub fn snapshot(&self) -> AssistantMessage {
         let mut copy = self.clone();

@@ -9,6 +9,7 @@ mod input;
 mod models;
 mod pipes;
 mod pty;
+mod readme;
 mod settings;
 mod signals;
 mod terminals;
