@@ -40,6 +40,7 @@ pub struct AgentOptions {
 }
 
 impl AgentOptions {
+    /// Options with every default; change fields before the agent is made.
     pub fn new(provider: Arc<dyn Provider>, settings: Settings) -> Self {
         Self {
             provider,

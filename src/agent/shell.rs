@@ -50,6 +50,7 @@ struct Listeners {
 /// a slow one slows it. An error closes the run without further events.
 #[async_trait]
 pub trait Listener: Send + Sync {
+    /// Takes one event. `cancel` is the run's; an error ends the run, and no listener is told anything more.
     async fn on_event(&self, event: &Event, cancel: &CancellationToken) -> Result<(), SinkError>;
 }
 
@@ -322,19 +323,23 @@ impl Agent {
         self.shared.queues.follow_up.set_mode(mode);
     }
 
+    /// Drops what waits for the next turn.
     pub fn clear_steering_queue(&self) {
         self.shared.queues.steering.clear();
     }
 
+    /// Drops what waits for the end of a run.
     pub fn clear_follow_up_queue(&self) {
         self.shared.queues.follow_up.clear();
     }
 
+    /// Drops everything that waits.
     pub fn clear_all_queues(&self) {
         self.clear_steering_queue();
         self.clear_follow_up_queue();
     }
 
+    /// Whether anything waits in either queue.
     pub fn has_queued_messages(&self) -> bool {
         !self.shared.queues.steering.is_empty() || !self.shared.queues.follow_up.is_empty()
     }

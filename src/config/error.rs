@@ -70,6 +70,7 @@ pub enum Place {
 }
 
 impl ConfigError {
+    /// An error at a setting, without a suggestion.
     pub fn new(at: Origin, message: impl Into<String>) -> Self {
         Self { at: Place::Setting(at), message: message.into(), suggestion: None }
     }
@@ -111,6 +112,7 @@ impl ConfigErrors {
         (!errors.is_empty()).then_some(Self(errors))
     }
 
+    /// The errors, layer by layer and in file order.
     pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         self.0.iter()
     }

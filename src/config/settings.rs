@@ -28,6 +28,7 @@ macro_rules! words {
             /// Every word, in the documented order.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
+            /// The word as it is written in TOML.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),+
@@ -140,12 +141,14 @@ impl Default for Settings {
     }
 }
 
+/// The keys of `[input]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputSettings {
     /// How long a first byte may take on stdin when there is other prompt text. `None` = for ever.
     pub stdin_wait: Option<Duration>,
 }
 
+/// The keys of `[output]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputSettings {
     pub json: JsonLevel,
@@ -206,6 +209,7 @@ impl Default for LimitSettings {
     }
 }
 
+/// The keys of `[tools]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolSettings {
     /// Names, globs, presets, `+x` and `-x`, to be read from left to right. A layer whose list holds only `+x` and
@@ -232,6 +236,7 @@ impl Default for ToolSettings {
     }
 }
 
+/// The keys of `[tools.read]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadSettings {
     pub line_numbers: bool,

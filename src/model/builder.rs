@@ -30,6 +30,7 @@ struct Slot {
 }
 
 impl MessageBuilder {
+    /// An empty reply.
     pub fn new(head: &AssistantHead) -> Self {
         Self { message: AssistantMessage::pending(head), blocks: Vec::new(), ids: CallIds::default() }
     }

@@ -28,6 +28,7 @@ impl Thinking {
     /// Every level, lowest first.
     pub const ALL: [Self; 7] = [Self::Off, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh, Self::Max];
 
+    /// The level's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -144,6 +145,7 @@ impl Model {
         }
     }
 
+    /// Whether images may be sent to it.
     pub fn takes_images(&self) -> bool {
         self.input.contains(&Input::Image)
     }

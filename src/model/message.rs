@@ -274,6 +274,7 @@ pub enum Content {
 }
 
 impl Content {
+    /// A text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(TextBlock { text: text.into(), text_signature: None, extra: Extra::new() })
     }
@@ -304,11 +305,13 @@ pub enum AssistantBlock {
 }
 
 impl AssistantBlock {
+    /// A text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(TextBlock { text: text.into(), text_signature: None, extra: Extra::new() })
     }
 }
 
+/// Text of a user, a tool or a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TextBlock {
@@ -321,6 +324,7 @@ pub struct TextBlock {
     pub extra: Extra,
 }
 
+/// What a model thought before it answered. Redacted: the provider hides the text and keeps it in the signature.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ThinkingBlock {
@@ -335,6 +339,7 @@ pub struct ThinkingBlock {
     pub extra: Extra,
 }
 
+/// An image of a user or a tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageBlock {

@@ -5,6 +5,7 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
+    /// Hides a value.
     pub fn new(value: impl Into<String>) -> Self {
         Self(value.into())
     }
@@ -33,6 +34,7 @@ impl fmt::Display for Secret {
 pub struct Headers(Vec<(String, Option<String>)>);
 
 impl Headers {
+    /// No headers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -44,6 +46,7 @@ impl Headers {
         self.0.push((name, value));
     }
 
+    /// Names and values in the order they were set; no value = the header is removed.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
     }

@@ -12,6 +12,7 @@ pub struct Cancel {
 }
 
 impl Cancel {
+    /// Not cancelled.
     pub fn new() -> Self {
         Self::default()
     }
@@ -22,10 +23,12 @@ impl Cancel {
         self.token.cancel();
     }
 
+    /// The token that waits for it.
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
 
+    /// Whether anyone has cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.token.is_cancelled()
     }

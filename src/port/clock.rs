@@ -34,6 +34,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
+    /// Monotonic time starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the clock port")]
     pub fn new() -> Self {
         Self { started: std::time::Instant::now() }
@@ -72,6 +73,7 @@ pub struct UuidIds {
 }
 
 impl UuidIds {
+    /// A generator of its own; ids of two generators are not ordered.
     pub fn new() -> Self {
         Self { context: Mutex::new(uuid::ContextV7::new()) }
     }

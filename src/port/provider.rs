@@ -185,7 +185,9 @@ pub enum ProviderEvent {
 
 /// Facts about models and credentials.
 pub trait Models: Send + Sync {
+    /// What is known about a model; `None` if nothing is.
     fn resolve(&self, provider: &str, id: &str) -> Option<Model>;
+    /// Whether a key is there; never the key.
     fn credential(&self, provider: &str) -> Credential;
 }
 

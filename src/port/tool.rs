@@ -18,6 +18,7 @@ use crate::model::{Content, EntryId, RunId, ToolResultView, Usage};
 /// Something a model can call.
 #[async_trait]
 pub trait Tool: Send + Sync {
+    /// What the model is told; the same for the whole run.
     fn spec(&self) -> &ToolSpec;
 
     /// Repairs aliases and shapes, before coercion and validation. The error is what the model reads.
@@ -146,6 +147,7 @@ pub struct Denied {
 
 /// Permission rules over whole calls; asked after validation and again after a hook changed the arguments.
 pub trait Policy: Send + Sync {
+    /// Judges one call by its tool and valid arguments.
     fn check(&self, tool: &str, args: &Value) -> Verdict;
 }
 
@@ -159,7 +161,9 @@ pub enum Verdict {
 /// Small values a call keeps between a crash and its replay.
 #[async_trait]
 pub trait Memos: Send + Sync {
+    /// The value kept under a name.
     async fn get(&self, name: &str) -> Option<Value>;
+    /// Keeps a value, which replaces an earlier one. The error says why it could not be kept.
     async fn set(&self, name: &str, value: Value) -> Result<(), String>;
 }
 
@@ -202,6 +206,7 @@ pub struct ToolOutput {
 }
 
 impl ToolOutput {
+    /// A success the model reads as one text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![Content::text(text)], ..Self::default() }
     }

@@ -96,6 +96,7 @@ const UNICODE: Marks = Marks { start: "•", good: "✓", bad: "✗", quote: "�
 const ASCII: Marks = Marks { start: "*", good: "ok", bad: "!!", quote: "|", between: ", " };
 
 impl Human {
+    /// Nothing printed yet.
     pub fn new(config: HumanConfig) -> Self {
         Self {
             config,

@@ -33,6 +33,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
+    /// A stream without a line.
     pub fn new(level: Level) -> Self {
         Self { level, next_seq: 0, last_ts: 0 }
     }

@@ -197,6 +197,7 @@ pub struct EventSink {
 }
 
 impl EventSink {
+    /// A sink that stamps events with the clock's time.
     pub fn new(handle: Handle, clock: Arc<dyn Clock>) -> Self {
         Self { handle, clock }
     }
@@ -235,6 +236,7 @@ impl Printer {
         Ok(Self { queue, failure, done, moved, thread })
     }
 
+    /// A way to send messages; there may be many.
     pub fn handle(&self) -> Handle {
         Handle { queue: self.queue.clone() }
     }
@@ -244,6 +246,7 @@ impl Printer {
         (self.queue.capacity() == 0).then(|| self.moved.load(Ordering::Relaxed))
     }
 
+    /// A watch on stdout, for whoever must stop when nobody reads.
     pub fn stdout_watch(&self) -> StdoutWatch {
         StdoutWatch(self.failure.clone())
     }

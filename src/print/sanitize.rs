@@ -30,6 +30,7 @@ pub struct Sanitizer {
 }
 
 impl Sanitizer {
+    /// Outside of any sequence.
     pub fn new() -> Self {
         Self::default()
     }

@@ -66,26 +66,32 @@ pub struct Paint {
 }
 
 impl Paint {
+    /// Paints, or leaves every text as it is.
     pub fn new(on: bool) -> Self {
         Self { on }
     }
 
+    /// For errors.
     pub fn red(self, text: &str) -> String {
         self.apply(text, Style::new().red().bold())
     }
 
+    /// For warnings.
     pub fn yellow(self, text: &str) -> String {
         self.apply(text, Style::new().yellow())
     }
 
+    /// For what went well.
     pub fn green(self, text: &str) -> String {
         self.apply(text, Style::new().green())
     }
 
+    /// For what is going on.
     pub fn cyan(self, text: &str) -> String {
         self.apply(text, Style::new().cyan())
     }
 
+    /// For what matters less.
     pub fn dim(self, text: &str) -> String {
         self.apply(text, Style::new().dimmed())
     }

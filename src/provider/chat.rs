@@ -72,6 +72,7 @@ struct Shared {
 }
 
 impl ChatProvider {
+    /// A provider over a client; sends nothing.
     pub fn new(settings: ChatSettings, http: HttpClient) -> Self {
         Self { shared: Arc::new(Shared { settings, http, memory: Memory::default() }) }
     }

@@ -146,6 +146,7 @@ pub enum OptionalField {
 }
 
 impl OptionalField {
+    /// Every field a server may refuse.
     pub const ALL: [Self; 11] = [
         Self::StreamOptions,
         Self::MaxCompletionTokens,

@@ -96,6 +96,7 @@ struct OpenCall<'a> {
 }
 
 impl<'a> CallIds<'a> {
+    /// Ids of one request, in a server's form.
     pub fn new(form: IdForm) -> Self {
         Self { form, uses: HashMap::new(), taken: HashSet::new(), open: Vec::new() }
     }

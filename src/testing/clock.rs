@@ -21,6 +21,7 @@ pub struct RuntimeClock {
 }
 
 impl RuntimeClock {
+    /// Time starts now; for use inside a runtime.
     #[expect(clippy::disallowed_methods, reason = "this is a clock port")]
     pub fn new() -> Self {
         Self { started: tokio::time::Instant::now() }
@@ -54,6 +55,7 @@ impl Clock for RuntimeClock {
 pub struct SequentialIds(AtomicU64);
 
 impl SequentialIds {
+    /// The first id ends in 1.
     pub fn new() -> Self {
         Self::default()
     }

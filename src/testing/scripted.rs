@@ -89,18 +89,21 @@ impl Reply {
         Self { acts: Some(acts), ..Self::default() }
     }
 
+    /// Ends with this stop reason.
     #[must_use]
     pub fn stop(mut self, stop: StopReason) -> Self {
         self.stop = Some(stop);
         self
     }
 
+    /// Carries this text as its error.
     #[must_use]
     pub fn error_message(mut self, text: &str) -> Self {
         self.error_message = Some(text.to_owned());
         self
     }
 
+    /// Reports these numbers.
     #[must_use]
     pub fn usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
@@ -194,6 +197,7 @@ impl Random {
 }
 
 impl ScriptedProvider {
+    /// Plays these replies, one per request.
     pub fn new(replies: Vec<Reply>) -> Arc<Self> {
         Self::seeded(replies, 0)
     }

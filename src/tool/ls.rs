@@ -35,6 +35,7 @@ pub struct Ls {
 }
 
 impl Ls {
+    /// The tool with the user's home directory.
     pub fn new(settings: &ToolSettings) -> Self {
         let description = format!(
             "Lists a directory, hidden entries included, sorted by name: directories end in /, links show their target. \

@@ -43,6 +43,7 @@ pub struct Head {
 }
 
 impl Head {
+    /// Nothing collected yet.
     pub fn new(caps: Caps) -> Self {
         Self { caps, text: String::new(), lines: 0, cut: None }
     }

@@ -56,6 +56,7 @@ pub struct Read {
 }
 
 impl Read {
+    /// The tool with its caps and the user's home directory.
     pub fn new(settings: &ToolSettings) -> Self {
         let caps = format!("{} lines or {}", settings.read.max_lines, size(settings.read.max_bytes as u64));
         let description = format!(

@@ -75,6 +75,7 @@ enum Shape {
 }
 
 impl ChatDecoder {
+    /// A decoder for one body, with the usual limits.
     pub fn new(options: ChatDecoderOptions) -> Self {
         Self::with_limits(options, SseLimits::default())
     }
