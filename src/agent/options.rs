@@ -23,15 +23,20 @@ pub struct AgentOptions {
     pub provider: Arc<dyn Provider>,
     /// What the first run starts with; settable between runs.
     pub settings: Settings,
+    /// [`NoHooks`] by default.
     pub hooks: Arc<dyn LoopHooks>,
     /// Permission rules; `None` allows everything.
     pub policy: Option<Arc<dyn Policy>>,
     /// Handed to the provider with every request: headers, timeouts, the static key, `transport`, `on_payload`,
     /// `on_response`.
     pub stream_options: StreamOptions,
+    /// Told to providers that keep a session together.
     pub session_id: Option<String>,
+    /// How calls of one reply run, unless a tool says otherwise.
     pub tool_execution: Execution,
+    /// What a poll of the steering queue takes.
     pub steering_mode: QueueMode,
+    /// What a poll of the follow-up queue takes.
     pub follow_up_mode: QueueMode,
     pub limits: Limits,
     pub tool_env: ToolEnv,

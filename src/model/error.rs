@@ -10,31 +10,57 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
+    /// The key is missing, wrong or expired.
     Auth,
+    /// The key is good and may not do this.
     Permission,
+    /// Too many requests or tokens for now.
     RateLimit,
+    /// The server has no capacity for now.
     Overloaded,
+    /// The server failed.
     Server,
+    /// The connection failed or broke off.
     Network,
+    /// The server was silent for too long.
     Timeout,
+    /// Something else holds what this call needs.
     Busy,
+    /// The model declined to answer.
     Refusal,
+    /// A filter of the provider stopped prompt or answer.
     ContentFilter,
+    /// The call is wrong: flags, words, prompt.
     Usage,
+    /// The configuration is wrong, or an address is no API.
     Config,
+    /// A tool could not be made ready.
     ToolSetup,
+    /// A budget is spent; waiting does not help.
     Quota,
+    /// The prompt is longer than the model takes.
     Overflow,
+    /// The server does not take the request.
     InvalidRequest,
+    /// No such model or path.
     NotFound,
+    /// The answer cannot be read.
     Malformed,
+    /// The model made something its provider or we cannot use.
     ModelBehavior,
+    /// The answer contradicts itself.
     Protocol,
+    /// The answer is larger than any limit allows.
     StreamTooLarge,
+    /// The answer holds neither text nor a call.
     Empty,
+    /// Earlier work was cut off and its outcome is unknown.
     Interrupted,
+    /// A hook failed.
     Hook,
+    /// Something could not be written.
     Storage,
+    /// A bug in this program.
     Internal,
 }
 

@@ -85,27 +85,16 @@ pub struct ToolResultView {
 /// The only event type inside the program; `print` turns it into lines. Owned, cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Event {
-    RunStart {
-        run_id: RunId,
-    },
+    /// The first event of a run.
+    RunStart { run_id: RunId },
     /// `turn` counts from 1.
-    TurnStart {
-        turn: u32,
-    },
+    TurnStart { turn: u32 },
     /// User, tool result and custom messages are complete; a reply is empty and `pending`.
-    MessageStart {
-        message: Arc<Message>,
-    },
+    MessageStart { message: Arc<Message> },
     /// `usage` only when the provider reported new numbers.
-    MessageUpdate {
-        index: usize,
-        event: BlockEvent,
-        usage: Option<Box<Usage>>,
-    },
+    MessageUpdate { index: usize, event: BlockEvent, usage: Option<Box<Usage>> },
     /// Complete and authoritative; the transcript grows here.
-    MessageEnd {
-        message: Arc<Message>,
-    },
+    MessageEnd { message: Arc<Message> },
     /// `args` are the model's raw arguments; `effective_args` is set when what the tool gets differs.
     ToolStart {
         tool_call_id: String,
@@ -113,11 +102,9 @@ pub enum Event {
         args: Arc<Map<String, Value>>,
         effective_args: Option<Arc<Value>>,
     },
-    ToolUpdate {
-        tool_call_id: String,
-        tool_name: String,
-        partial: Arc<ToolResultView>,
-    },
+    /// Progress of a running call: its full view so far.
+    ToolUpdate { tool_call_id: String, tool_name: String, partial: Arc<ToolResultView> },
+    /// The result of a call, after hooks.
     ToolEnd {
         tool_call_id: String,
         tool_name: String,
@@ -126,29 +113,16 @@ pub enum Event {
         /// Absent if the tool never ran.
         duration_ms: Option<u64>,
     },
-    TurnEnd {
-        turn: u32,
-        message: Option<Arc<Message>>,
-        tool_results: Vec<Arc<Message>>,
-    },
+    /// The reply of the turn, if one came, and the results of its calls in source order.
+    TurnEnd { turn: u32, message: Option<Arc<Message>>, tool_results: Vec<Arc<Message>> },
     /// The last event of a run.
-    RunEnd {
-        messages: Vec<Arc<Message>>,
-        outcome: Arc<RunOutcome>,
-    },
+    RunEnd { messages: Vec<Arc<Message>>, outcome: Arc<RunOutcome> },
     /// Whole queues, as they are now.
-    QueueUpdate {
-        steering: Vec<Arc<Message>>,
-        follow_up: Vec<Arc<Message>>,
-    },
-    Warning {
-        code: String,
-        message: String,
-    },
+    QueueUpdate { steering: Vec<Arc<Message>>, follow_up: Vec<Arc<Message>> },
+    /// Something worth knowing that does not end the run.
+    Warning { code: String, message: String },
     /// The loop can not go on; the closing events follow.
-    Fault {
-        error: ErrorRecord,
-    },
+    Fault { error: ErrorRecord },
 }
 
 impl Event {

@@ -14,14 +14,19 @@ use super::{ErrorRecord, Message, StopReason};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CancelCause {
+    /// SIGHUP.
     Hup,
+    /// SIGINT.
     Int,
+    /// SIGTERM.
     Term,
+    /// The limit on the whole run.
     Timeout,
     /// The reader of stdout left.
     Pipe,
     /// Another shell, or the embedding program.
     Steer,
+    /// A hook or a permission rule.
     Hook,
 }
 
@@ -29,21 +34,27 @@ pub enum CancelCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
+    /// The answer is complete.
     Completed,
     /// A tool or a hook after it ended the run.
     ToolTerminated,
     /// The answer was cut by the output limit.
     Length,
+    /// A failure without a word of its own.
     Error,
     /// A safety stop by the provider or the model.
     Refused,
     /// Try again later.
     Unavailable,
+    /// The key is missing or refused.
     Auth,
     /// Nothing was sent: flags, configuration, prompt.
     Usage,
+    /// `limits.max_turns` was reached.
     MaxTurns,
+    /// `limits.max_cost` was reached.
     MaxCost,
+    /// `limits.max_repeats` was reached.
     MaxRepeats,
     /// A hook or rule stopped the run.
     Blocked,
@@ -53,8 +64,11 @@ pub enum Reason {
     Schema,
     /// A signal, or an abort from outside.
     Interrupted,
+    /// `limits.timeout` ran out.
     Timeout,
+    /// The reader of stdout left.
     Pipe,
+    /// A bug in this program.
     Internal,
 }
 

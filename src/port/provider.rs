@@ -49,22 +49,29 @@ pub type ToolSpecs = Arc<[ToolSpec]>;
 /// Why a request is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
+    /// A turn of a run.
     #[default]
     Run,
+    /// A summary in place of old messages.
     Compaction,
+    /// A summary of a branch that is left.
     BranchSummary,
 }
 
 /// Options of one request that are not part of the conversation.
 #[derive(Clone, Debug, Default)]
 pub struct StreamOptions {
+    /// `None` = the model's own limit.
     pub max_output_tokens: Option<u32>,
     pub temperature: Option<f64>,
     /// Passed through into the body.
     pub extra: Map<String, Value>,
     pub cache: Cache,
+    /// Ask for an answer that is collected later.
     pub deferred: bool,
+    /// On top of those of the model and its provider.
     pub headers: Headers,
+    /// For the provider, where it has a place for it.
     pub metadata: Map<String, Value>,
     pub timeouts: Timeouts,
     /// Beats the provider's configured key.
@@ -140,17 +147,16 @@ pub struct ResponseMeta {
 /// What a loop reads. `Start` first, exactly one `End` last.
 #[derive(Clone, Debug)]
 pub enum AssistantEvent {
+    /// What is known before the first block.
     Start(AssistantHead),
+    /// The response's head; for observers.
     Meta(Box<ResponseMeta>),
-    Block {
-        index: usize,
-        event: BlockEvent,
-    },
+    /// One step of one block.
+    Block { index: usize, event: BlockEvent },
+    /// The numbers so far; each replaces the one before.
     Usage(Box<Usage>),
-    Warning {
-        code: String,
-        message: String,
-    },
+    /// Worth telling while the reply goes on; also a note on the reply.
+    Warning { code: String, message: String },
     /// The only terminal; its stop reason tells which.
     End(Box<AssistantMessage>),
 }

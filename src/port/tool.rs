@@ -51,7 +51,9 @@ pub struct ToolSpec {
 /// Whether a call may run again after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replay {
+    /// It has no effect, or the same effect twice.
     Safe,
+    /// Its effect is unknown or must not happen twice.
     Never,
 }
 
@@ -66,21 +68,27 @@ pub enum Execution {
 /// Where a tool comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
+    /// Compiled in.
     Builtin,
+    /// A program of the user.
     Command,
+    /// A server that speaks the Model Context Protocol.
     Mcp,
+    /// A nested agent.
     Task,
 }
 
 /// What a call may use. Everything a tool needs from outside is here.
 #[derive(Clone)]
 pub struct ToolCtx {
+    /// The model's id of the call.
     pub tool_call_id: String,
     /// The same on a replay; the id of the result entry.
     pub invocation_id: EntryId,
     pub run_id: RunId,
     /// `{runId}:{turn}`.
     pub turn_id: String,
+    /// The line of work the run belongs to; `main` unless said.
     pub lane: String,
     /// `None` when nothing is kept.
     pub session: Option<SessionRef>,
@@ -92,8 +100,11 @@ pub struct ToolCtx {
     pub model_inputs: Inputs,
     /// Names of all enabled tools, sorted.
     pub enabled_tools: Arc<[String]>,
+    /// Ends with the run, and with this call alone.
     pub cancel: CancellationToken,
+    /// Where progress goes.
     pub updates: Updates,
+    /// What the call wants to find again on a replay.
     pub memos: Arc<dyn Memos>,
 }
 
