@@ -5,6 +5,53 @@
 //! secret prints. [`Env`] is the only reader of the environment, and only this module reads TOML that users write.
 //!
 //! Must not know: how settings are used, which providers and models exist, the command line's grammar.
+//!
+//! # Layers
+//!
+//! Lowest first; a later one beats an earlier one, key by key:
+//!
+//! | layer | where |
+//! |---|---|
+//! | built in | `config/default.toml`, which is compiled in as [`DEFAULT_TOML`] |
+//! | file | the file that `--config` names, else `PIRN_CONFIG`; TOML, at most 1 MiB |
+//! | environment | `PIRN_MODEL`, `PIRN_THINKING`, `PIRN_TOOLS`, `PIRN_TIMEOUT`, `PIRN_MAX_TURNS`; empty means unset |
+//! | `--set KEY=VALUE` | in the order given; the key is a dotted TOML key, the value TOML, or text where it is none |
+//! | flags | those with a key of their own, such as `--max-turns` |
+//!
+//! Tables merge key by key, values and arrays replace. One array edits instead: `tools.enabled`, where all its items
+//! begin with `+` or `-`. Outside of files, a list of tools may be written with commas.
+//!
+//! # Keys
+//!
+//! `config/default.toml` lists every key of this version with its default and its meaning; [`keys`] lists them as data.
+//! `[providers.NAME]` and `[models.NAME]` are tables whose names are the user's.
+//!
+//! | kind of value | written |
+//! |---|---|
+//! | duration | `"90s"`, `"10m"`, `"1h30m"`: whole numbers with `d h m s ms`, larger units first, at most 365 days; `"0"` = none |
+//! | size | a number of bytes, or `"50KB"`, `"10MB"`; 1024-based |
+//! | count | a whole number; 0 = no limit, where the comment says so |
+//! | price | USD per million tokens |
+//! | word | one of a closed list |
+//! | text with `"@file"` | the file's content; relative to the file the key stands in, else to the working directory |
+//! | `base_url`, `headers` | `${NAME}` and `${NAME:-default}` are expanded |
+//! | `api_key` | `"$NAME"` or `"${NAME}"`; `""` = none; written out only in a file of mode 0600 |
+//!
+//! Keys that begin with `x-` are ignored anywhere.
+//!
+//! # Errors
+//!
+//! All errors of all layers come at once, one a line, as one [`ErrorRecord`](crate::model::ErrorRecord) of kind
+//! `config`: `FILE:LINE:COLUMN: what is wrong (did you mean this?)`, where lines and columns count from 1 and columns
+//! count characters; for other layers the variable or the flag stands in front. A single suggestion becomes the hint.
+//! An unknown key, a wrong type, a value out of range and a reference to an unset variable are errors; an unknown
+//! `PIRN_*` variable is a warning. A key that later versions have says that it is not available in this one. No text
+//! shows a secret.
+//!
+//! # Compatibility
+//!
+//! A key keeps its name, its unit and its meaning. New keys may come in any version; one that goes is named here and
+//! in the changelog, and stays an error that says what to write instead.
 
 mod env;
 mod error;

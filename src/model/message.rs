@@ -1,3 +1,56 @@
+//! Messages and their blocks, and the transcript form: the JSON in which messages are kept and told.
+//!
+//! Keeps true: the form is derived here and nowhere else; what a newer version wrote survives being read and written
+//! again: unknown fields in `extra`, unknown roles and blocks whole; null and a missing list are read as empty.
+//!
+//! Must not know: who keeps messages, which protocol they were sent in.
+//!
+//! # The transcript form
+//!
+//! Names are camelCase. `?` marks a field that may be absent; absent fields are left out, never null. Times are
+//! milliseconds, `timestamp` since 1970. Readers ignore fields, roles and block types they do not know.
+//!
+//! | `role` | fields |
+//! |---|---|
+//! | `user` | `content`: a string or blocks (messages made here always have blocks), `timestamp` |
+//! | `assistant` | `content`: blocks, `api`, `provider`, `model` (the one asked for), `responseModel`? (the one that answered, if another), `responseId`?, `usage`, `stopReason`, `rawStopReason`? (the server's word, where it says more), `errorMessage`?, `error`? (an [`ErrorRecord`]), `overflow`? (true: the context was full), `thinkingLevel`?, `diagnostics`? [{`code`, `message`}], `timestamp` (when the request started), `durationMs`? |
+//! | `toolResult` | `toolCallId`, `toolName`, `content`: blocks, `details`? (any JSON; for programs, never sent to a model), `isError`, `usage`? (model work done inside the tool), `durationMs`? (absent if the tool never ran), `timestamp` |
+//! | any other | opaque; kept, and sent to a model only if a hook maps it |
+//!
+//! | block `type` | fields | stands in |
+//! |---|---|---|
+//! | `text` | `text`, `textSignature`? | all |
+//! | `image` | `data` (base64), `mimeType` | `user`, `toolResult` |
+//! | `thinking` | `thinking`, `thinkingSignature`?, `redacted`? (true: the text is hidden) | `assistant` |
+//! | `toolCall` | `id`, `name`, `arguments` (an object), `argumentsError`? {`message`, `raw`}, `thoughtSignature`?, `namespace`? | `assistant` |
+//!
+//! Signatures are opaque provider data and go back to the same provider and model only. A call whose argument text was
+//! not one JSON object has `arguments` `{}` and keeps the text in `argumentsError`; it never runs. Ids of the calls of
+//! one reply differ. JSON numbers are exact as 64-bit integers, else an f64.
+//!
+//! `usage` is {`input`, `output`, `cacheRead`, `cacheWrite`, `cacheWrite1h`?, `reasoning`?, `totalTokens`, `cost`
+//! {`input`, `output`, `cacheRead`, `cacheWrite`, `total`}, `estimated`?}: tokens, and USD. `input` counts uncached
+//! tokens only, `reasoning` is a part of `output`, `totalTokens` the sum of the four classes. `estimated` is true where
+//! nobody counted and a token is taken for four characters.
+//!
+//! | `stopReason` | means |
+//! |---|---|
+//! | `stop` | the natural end |
+//! | `toolUse` | the model wants tools |
+//! | `length` | the output limit was hit; calls of such a reply are refused |
+//! | `error` | the request or the reply failed: `errorMessage` and `error` say how |
+//! | `aborted` | the run was cancelled; what had come is kept |
+//! | `deferred` | the provider answers later |
+//! | `pending` | only at the start of a reply, in events; never kept |
+//!
+//! ```
+//! use pirn::model::Message;
+//!
+//! let line = r#"{"role":"toolResult","toolCallId":"c1","toolName":"ls","content":[],"isError":false,"timestamp":1,"x":2}"#;
+//! let message: Message = serde_json::from_str(line).unwrap();
+//! assert_eq!(serde_json::to_string(&message).unwrap(), line);
+//! ```
+
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};

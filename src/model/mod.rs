@@ -11,7 +11,7 @@ mod error;
 mod event;
 mod facts;
 mod ids;
-mod message;
+pub mod message;
 mod outcome;
 mod partial;
 mod secret;
@@ -23,6 +23,7 @@ pub use error::{ErrorKind, ErrorRecord, ErrorRow};
 pub use event::{BlockEvent, Event, MERGED_BYTES_MAX, ToolResultView};
 pub use facts::{Input, Model, PriceTier, Prices, Thinking, ThinkingStyle};
 pub use ids::{CallIds, EntryId, RunId, short_id};
+#[doc(inline)]
 pub use message::{
     ArgumentsError, AssistantBlock, AssistantHead, AssistantMessage, Content, CustomMessage, Diagnostic, Extra,
     ImageBlock, Message, TextBlock, ThinkingBlock, ToolCall, ToolResultMessage, UserContent, UserMessage,

@@ -1,10 +1,116 @@
-//! Events to JSON lines: the only place that knows a key of the stream (cli §5, loop §5.4).
+//! Events to JSON lines: the only place that knows a key of the stream.
 //!
-//! Keeps true: one object per line, `type` first, then `seq` without a gap and `ts` that never goes back (G3); no raw
-//! line feed inside; an update carries its delta and never the whole message, so size stays linear (G7, loop §5.5);
-//! each new event is a compile error here until its line is decided.
+//! Keeps true: one object per line, `type` first, then `seq` and `ts`; no raw line feed inside; an update carries its
+//! delta and never the whole message, so size stays linear; each new event is a compile error here until its line is
+//! decided.
 //!
 //! Must not know: who reads, how lines are written.
+//!
+//! # The format, version 1
+//!
+//! UTF-8, one object per line, lines end in one line feed and nothing else, no byte-order mark. U+2028 and U+2029 may
+//! stand inside strings, so split at line feeds only. `config/schemas/events.schema.json` says the same as this page to
+//! a validator.
+//!
+//! **Compatibility.** Readers ignore types and fields they do not know: new ones may come in any version of the
+//! program. Removing a field or changing its type raises `version` of the `session` line.
+//!
+//! # What a reader can rely on
+//!
+//! - **G1** The first line is `session`, the last one is `result`, each exactly once. A call that ends before anything
+//!   is sent (a mistake in the call or the configuration, a missing key) has its `result` alone, and so has the level
+//!   `result`. Only a second signal, SIGKILL and a reader that takes nothing any more can end a stream without it.
+//! - **G2** A write holds one or more whole lines and is flushed as soon as nothing more is queued. No event is dropped.
+//!   When the reader is slow, adjacent deltas of one block may come as one; their concatenation is unchanged.
+//! - **G3** `seq` counts from 0 without a gap. `ts` is milliseconds since 1970 and never goes back.
+//! - **G4** Every start has its end, in the order of nesting: run, turn, then message or call. Also after an abort or an
+//!   error.
+//! - **G5** The `message_end` of a reply comes before the `tool_execution_start` of its calls. When calls run together,
+//!   their ends come as they happen; the result messages come in the order of the calls in the reply.
+//! - **G6** A call that never runs has its start directly before its end.
+//! - **G7** What an end says is authoritative over the deltas before it, and `message_end` over everything before it. A
+//!   `message_update` never repeats the message.
+//! - **G8** The rule of compatibility above.
+//! - **G9** Stdout holds nothing else. Beside a JSON stream, stderr has warnings and errors only, unless `-v` asks for
+//!   more.
+//!
+//! `--json=messages` leaves out `message_update` and `tool_execution_update`; `--json=result` leaves out everything but
+//! the last line. `seq` counts the lines that are there.
+//!
+//! # Order
+//!
+//! ```text
+//! stream := session run* result | result
+//! run    := agent_start turn* agent_end
+//! turn   := turn_start (message_start message_end)*                      user messages
+//!           message_start message_update* message_end                    the reply
+//!           (tool_execution_start | tool_execution_update | tool_execution_end | message_start message_end)*
+//!                                                                        its calls and their results
+//!           turn_end
+//! ```
+//!
+//! `queue_update` and `warning` may stand anywhere between the first and the last line. The docs of
+//! [`agent`](crate::agent) tell the order inside a turn more exactly.
+//!
+//! # Lines
+//!
+//! Every line also has `type`, `seq` and `ts`. `?` marks a field that may be absent, `|` an alternative. Messages,
+//! blocks and usage are written as the docs of `model::message` say.
+//!
+//! | type | fields |
+//! |---|---|
+//! | `session` | `version` (1), `pirn` (the program's version), `id`, `name`?, `timestamp` (RFC 3339), `cwd`, `file`\|null, `parent`? {`id`, `entryId`}, `resumed`, `recovered`, `leafId`\|null, `model` {`provider`, `id`}, `thinking`\|null (null = the model's default), `tools` (names), `limits` {`maxTurns`, `maxCost`, `timeoutMs`; null = none}, `configFiles` (paths, lowest layer first) |
+//! | `agent_start` | `runId` |
+//! | `turn_start` | `turn` (from 1) |
+//! | `message_start` | `message`: complete, but for a reply, which is empty and of stop reason `pending` |
+//! | `message_update` | `assistantMessageEvent`, `usage`? (only when the provider reported new numbers; the last one holds) |
+//! | `message_end` | `message`, `entryId`\|null (null = not stored) |
+//! | `tool_execution_start` | `toolCallId`, `toolName`, `args` (the model's, as they came), `effectiveArgs`? (what the tool gets, where repair, coercion or a hook made a difference) |
+//! | `tool_execution_update` | `toolCallId`, `toolName`, `partialResult`: the whole view so far, as in `result` |
+//! | `tool_execution_end` | `toolCallId`, `toolName`, `result` {`content`, `details`?, `usage`?, `structuredContent`?}, `isError`, `terminate`? (true), `durationMs`? (absent if the call never ran) |
+//! | `turn_end` | `turn`, `message`\|null (the reply), `toolResults` (messages, in the order of the calls) |
+//! | `agent_end` | `messages`: all the run added, in order |
+//! | `queue_update` | `steering`, `followUp`: both queues whole |
+//! | `warning` | `code`, `message` |
+//! | `result` | below |
+//!
+//! `assistantMessageEvent` has a `type`, the `contentIndex` of its block, and:
+//!
+//! | type | fields |
+//! |---|---|
+//! | `text_start`, `thinking_start` | |
+//! | `toolcall_start` | `id`, `toolName` |
+//! | `text_delta`, `thinking_delta`, `toolcall_delta` | `delta`; of a call it is JSON text |
+//! | `text_end`, `thinking_end` | `content`, the whole text; signatures stand in `message_end` only |
+//! | `toolcall_end` | `toolCall`, the whole block |
+//!
+//! Blocks may overlap: key on `contentIndex`, never on "the current block". To rebuild a reply: at `message_start` take
+//! the message; at a start put an empty block at its index; append deltas to the text, the thinking or the raw
+//! arguments; at an end replace the block; at `message_end` replace everything.
+//!
+//! # The `result` line
+//!
+//! Every field is always there; what is not known is null.
+//!
+//! | field | says |
+//! |---|---|
+//! | `ok` | whether `exitCode` is 0; there is no second verdict |
+//! | `exitCode` | the exit code of the process, see [`exit`](crate::exit); a signal is 128 + its number |
+//! | `stopReason` | that of the last reply; null = there was none |
+//! | `reason` | the verdict in one word, see [`Reason`](crate::model::Reason) |
+//! | `text` | the last text of the model, also on failure |
+//! | `structured` | null in this version |
+//! | `error` | null, or {`kind`, `message`, `retryable`, `provider`?, `httpStatus`?, `code`?, `type`?, `requestId`?, `retryAfterMs`?, `promptTokens`?, `limit`?, `hint`?}; the kinds are those of [`ErrorKind`](crate::model::ErrorKind) |
+//! | `sessionId`, `sessionFile`, `leafId` | the session; file and leaf are null where nothing is kept |
+//! | `resumable` | whether `pirn -c` can go on from here |
+//! | `model` | {`provider`, `id`}; null = none was chosen |
+//! | `turns`, `requests`, `toolCalls` | counts of the run |
+//! | `denials` | [{`toolCallId`, `toolName`, `rule`}] |
+//! | `usage` | {`input`, `output`, `cacheRead`, `cacheWrite`, `reasoning`?, `totalTokens`, `estimated`?}; `input` counts uncached tokens only |
+//! | `costUsd` | null = some model used has no known price |
+//! | `usageByModel` | `provider/id` → {`input`, `output`, `costUsd`} |
+//! | `durationMs`, `apiDurationMs`, `firstTokenMs` | of the whole call; of its requests; from the first request to the first delta, null = none came |
+//! | `pendingFollowUps` | messages that still wait |
 
 use serde::Serialize;
 use serde_json::Value;

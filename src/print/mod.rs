@@ -8,7 +8,7 @@
 
 mod format;
 mod human;
-mod jsonl;
+pub mod jsonl;
 mod merge;
 mod out;
 mod progress;
@@ -19,6 +19,7 @@ mod wire;
 
 pub use format::rfc3339;
 pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
+#[doc(inline)]
 pub use jsonl::{Encoder, Level};
 pub use merge::merge;
 pub use out::{

@@ -1,6 +1,6 @@
 //! The first and the last line of a JSON stream.
 //!
-//! Keeps true: field names and order are those of cli §5.2 and §5.4; removing or retyping a field raises
+//! Keeps true: fields and their order are those of the tables in `print::jsonl`; removing or retyping a field raises
 //! [`SESSION_VERSION`]; optional fields of `session` are left out, those of `result` are null.
 //!
 //! Must not know: how the numbers are found.
