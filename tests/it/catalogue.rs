@@ -1,4 +1,5 @@
-//! The catalogue: which model a spec names, which dialect a server gets, which key a request is signed with.
+//! The catalogue: which model a spec names, which dialect a server gets, which key a request is signed
+//! with. Cases are those of `tests/cases/providers.md`.
 
 use pirn::config::{Env, Origin, Settings, Sources, load};
 use pirn::model::{ErrorKind, ErrorRecord, Input, Model, Thinking, ThinkingStyle};

@@ -1,4 +1,5 @@
 //! Chat Completions end to end: a request through the provider, the scripted server, and the settled stream.
+//! Cases are those of `tests/cases/providers.md`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

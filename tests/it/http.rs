@@ -1,4 +1,5 @@
 //! The HTTP layer against the scripted server: headers, redirects, timers, TLS, proxies, connections.
+//! Cases are those of `tests/cases/providers.md`.
 
 use std::future::poll_fn;
 use std::io::{self, Read as _, Write as _};

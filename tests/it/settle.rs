@@ -1,4 +1,5 @@
-//! The stream contract, whatever the wire gives (STREAM-1 to STREAM-10).
+//! The stream contract, whatever the wire gives (STREAM-1 to STREAM-10). Cases are those of
+//! `tests/cases/providers.md`.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Server-sent events: cases 1 to 15 and the rules SSE-1 to SSE-13. Each input is read whole, byte by byte, and cut in
-//! two at every place. (Case 11 is the protocol's, see `chat_decode`; case 16 belongs to the HTTP layer.)
+//! Server-sent events: cases 1 to 15 of `tests/cases/providers.md` and the rules SSE-1 to SSE-13. Each input is read
+//! whole, byte by byte, and cut in two at every place. (Case 11 is the protocol's, see `chat_decode`; case 16 belongs to the HTTP layer.)
 
 use pirn::provider::sse::{LINE_BYTES_MAX, SseDecoder, SseItem, SseLimits};
 use proptest::prelude::*;

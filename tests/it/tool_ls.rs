@@ -1,4 +1,4 @@
-//! `ls`: cases 62–64 of the tools, and what the rules say beside them.
+//! `ls`: cases 62–64 of `tests/cases/tools.md`, and what the tool rules say beside them.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,5 @@
-//! `read`: cases 1–25 of the tools (27 stands beside the code), FILE-12, and what the rules say beside them.
+//! `read`: cases 1–25 of `tests/cases/tools.md` (27 stands beside the code), FILE-12, and what the tool rules say beside
+//! them.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Chat Completions, stream to events: cases 11, 39 to 69 and 140 to 142, the rules OC-4 to OC-17, and the NET and MSG
-//! reports that concern this protocol. Every body is read whole, byte by byte, and cut in two at every place.
+//! Chat Completions, stream to events: cases 11, 39 to 69 and 140 to 142 of `tests/cases/providers.md`, the rules OC-4
+//! to OC-17, and the NET and MSG reports that concern this protocol. Every body is read whole, byte by byte, and cut in two at every place.
 //!
 //! Notation as in the cases: `start`, `ts0` text start at index 0, `td0"x"` delta, `te0"x"` end; `hs hd he` thinking,
 //! with its signature behind `~`; `cs cd ce` tool call; `U=input/output/cacheRead/cacheWrite`; `done(reason)`;

@@ -257,7 +257,7 @@ fn headers_of_a_provider_are_expanded_added_and_never_shown() {
 
     let server = Server::start([]);
     let output = headers(&server, "{ X-Team = \"${TEAM}\" }").run();
-    assert_eq!(output.code(), 2, "unset is an error, never an empty string (CFG-03)");
+    assert_eq!(output.code(), 2, "unset is an error, never an empty string");
     let message = output.result()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("providers.local.headers.X-Team") && message.contains("TEAM is not set"), "{message}");
 

@@ -1,4 +1,4 @@
-//! The numbered cases of the classic layer (`tests/cases/loop.md`), one test or more for each number.
+//! The numbered cases of the agent (`tests/cases/loop.md`), one test or more for each number.
 //!
 //! A test plays a [`support::Scene`] and compares the short form of its events ([`notation`]) with the line of the
 //! case. Every run a scene plays is also held against the grammar and the invariants of the loop ([`invariants`]).
