@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::schema;
+
 /// Fields of each line behind `type`, `seq` and `ts`, in order; `?` marks one that may be missing.
-const FIELDS: &[(&str, &str)] = &[
+pub(crate) const FIELDS: &[(&str, &str)] = &[
     (
         "session",
         "version pirn id name? timestamp cwd file parent? resumed recovered leafId model thinking tools limits \
@@ -36,6 +38,7 @@ const ANYWHERE: [&str; 2] = ["queue_update", "warning"];
 /// Checks a whole stream and gives its lines.
 pub(crate) fn check(text: &str) -> Vec<Value> {
     let lines = framed(text);
+    schema::check(&lines);
     let mut parser = Parser { lines: &lines, at: 0, totals: Totals::default() };
     parser.stream();
     lines

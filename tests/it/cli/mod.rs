@@ -10,6 +10,7 @@ mod models;
 mod pipes;
 mod pty;
 mod readme;
+mod schema;
 mod settings;
 mod signals;
 mod terminals;
