@@ -190,7 +190,7 @@ fn provider(
     Ok(Arc::new(ChatProvider::new(chat, http)))
 }
 
-/// Builds the client while the prompt is read (providers PERF-1). Certificates cost milliseconds; without them there
+/// Builds the client while the prompt is read (PERF-1). Certificates cost milliseconds; without them there
 /// is nothing to gain.
 fn warm_up(http: &HttpClient, base_url: &str) {
     if base_url.starts_with("https:") {
