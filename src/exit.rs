@@ -18,10 +18,23 @@
 //! | 129, 130, 143 | `interrupted` | SIGHUP; SIGINT or an abort from outside; SIGTERM |
 //! | 141 | `pipe` | the reader of stdout left |
 //!
+//! A failure goes by its kind ([`ErrorKind`]):
+//!
+//! | kind | after a model call | before any |
+//! |---|---|---|
+//! | `auth` `permission` | 77 | 77 |
+//! | `rate_limit` `overloaded` `server` `network` `timeout` `busy` | 75 | 75 |
+//! | `refusal` `content_filter` | 4 | 4 |
+//! | `usage` `config` `tool_setup` | 1 | 2 |
+//! | `internal` | 101 | 101 |
+//! | any other | 1 | 1 |
+//!
 //! Single digits say how the model stopped, 7x borrow sysexits, 124 and up follow shell custom. Codes are never
 //! reused, and the same outcome gives the same code in every output mode.
 //!
-//! Keeps true: the match is total and has no wildcard. Must not know: everything else.
+//! Keeps true: the match over reasons is total and has no wildcard; the first cause of a cancellation decides its code.
+//!
+//! Must not know: everything else.
 
 use crate::model::{CancelCause, ErrorKind, ErrorRow, Reason, StopReason};
 

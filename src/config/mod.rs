@@ -1,8 +1,8 @@
 //! What was written in which layer, where, and the merged result: files, environment, flags, and the built-in layer.
 //!
-//! Keeps true: every setting remembers its origin; all errors of all layers are reported at once, with their place
-//! and, for an unknown key, a suggestion; a reference to an unset variable is an error, never an empty string; no
-//! secret prints. [`Env`] is the only reader of the environment, and only this module reads TOML that users write.
+//! Keeps true: every setting remembers its origin; all errors of all layers are reported at once, with their place and,
+//! for an unknown key, a suggestion; a reference to an unset variable is an error, never an empty string; no secret
+//! prints. [`Env`] is the only reader of the environment, and only this module reads TOML that users write.
 //!
 //! Must not know: how settings are used, which providers and models exist, the command line's grammar.
 //!
@@ -44,14 +44,14 @@
 //! All errors of all layers come at once, one a line, as one [`ErrorRecord`](crate::model::ErrorRecord) of kind
 //! `config`: `FILE:LINE:COLUMN: what is wrong (did you mean this?)`, where lines and columns count from 1 and columns
 //! count characters; for other layers the variable or the flag stands in front. A single suggestion becomes the hint.
-//! An unknown key, a wrong type, a value out of range and a reference to an unset variable are errors; an unknown
-//! `PIRN_*` variable is a warning. A key that later versions have says that it is not available in this one. No text
-//! shows a secret.
+//! An unknown key, a wrong type, a value out of range and a reference to an unset variable are errors (in an `api_key`
+//! when that provider is used, of kind `auth`); an unknown `PIRN_*` variable is a warning. A key that later versions
+//! have says that it is not available in this one. No text shows a secret.
 //!
 //! # Compatibility
 //!
-//! A key keeps its name, its unit and its meaning. New keys may come in any version; one that goes is named here and
-//! in the changelog, and stays an error that says what to write instead.
+//! A key keeps its name, its unit and its meaning. New keys may come in any version; one that goes is named here and in
+//! the changelog, and stays an error that says what to write instead.
 
 mod env;
 mod error;

@@ -51,7 +51,7 @@ pub struct KeyInfo {
     pub available: bool,
 }
 
-/// Every key of the configuration, in documented order.
+/// Every key of the configuration; those of named tables come last.
 pub fn keys() -> Vec<KeyInfo> {
     let mut all = infos("", SETTINGS);
     all.extend(infos("providers.NAME.", PROVIDER));

@@ -25,7 +25,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every word, in the documented order.
+            /// Every word.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
 
             /// The word as it is written in TOML.

@@ -82,7 +82,7 @@ pub enum ErrorRow {
 }
 
 impl ErrorKind {
-    /// Every kind, in the documented order.
+    /// Every kind, in the order of the list.
     pub const ALL: [Self; 26] = [
         Self::Auth,
         Self::Permission,

@@ -1,4 +1,4 @@
-//! The traits the loops call and the contracts behind them.
+//! The traits the loop calls and the contracts behind them.
 //!
 //! Keeps true: [`Provider::stream`] never fails as a call, a failure is its last item; a [`Tool`] reports every
 //! failure as a result; time and ids enter the program only through [`Clock`] and [`Ids`].

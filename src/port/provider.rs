@@ -3,7 +3,7 @@
 //! Keeps true: [`Provider::stream`] never fails as a call; a stream begins with its start and has exactly one end,
 //! which is last; observers see no credential.
 //!
-//! Must not know: protocols, HTTP, loops.
+//! Must not know: protocols, HTTP, what becomes of a reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub trait Provider: Send + Sync {
     fn stream(&self, request: Arc<LlmRequest>, cancel: CancellationToken) -> BoxStream<'static, AssistantEvent>;
 }
 
-/// One request, as the loops make it: healed, ordered, not yet in any protocol's form.
+/// One request, as the loop makes it: healed, ordered, not yet in any protocol's form.
 #[derive(Clone, Debug)]
 pub struct LlmRequest {
     pub model: Model,

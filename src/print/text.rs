@@ -71,7 +71,7 @@ impl Answer {
                 self.flow.paragraph(&text, out);
             }
         }
-        // An answer that was complete before this process began is printed from the result.
+        // An answer that no event brought is printed from the result.
         if !self.flow.wrote {
             self.flow.paragraph(&line.text, out);
         }

@@ -1,7 +1,7 @@
 //! OpenAI Chat Completions and the servers compatible with it, as a [`Provider`].
 //!
-//! Keeps true: one attempt per request, but for repairs the server itself asked for (OC-18); the key
-//! stands in one header and in no URL, error or event; every failure is the end of the stream.
+//! Keeps true: one attempt per request, but for repairs the server itself asked for (OC-18); the key stands in one
+//! header and in no URL, error or event; every failure is the end of the stream.
 //!
 //! Must not know: loops, tools, sessions, the environment.
 

@@ -31,8 +31,8 @@ const OPEN_BLOCK: &str = "The stream broke off: the reply ended inside a block."
 const UNKNOWN: &str = "Unknown provider error";
 const PANICKED: &str = "The provider adapter panicked; this is a bug in pirn";
 
-/// Makes the stream the loops read. `open` is not polled before the first event was taken; dropping the
-/// stream, a failure, and a cancellation drop it or the stream it gave, which closes the connection (STREAM-10).
+/// Makes the stream the loop reads. `open` is not polled before the first event was taken; dropping the stream, a
+/// failure, and a cancellation drop it or the stream it gave, which closes the connection (STREAM-10).
 pub fn settle<F>(
     head: AssistantHead,
     open: F,

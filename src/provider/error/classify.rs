@@ -1,7 +1,7 @@
 //! What an error is and whether another attempt can help (ERR-2 to ERR-9).
 //!
-//! Keeps true: the tests run in the documented order: overflow, money, known codes, HTTP status, text; a spent budget
-//! is never retried whatever the status; bare numbers are not searched for in free text.
+//! Keeps true: the tests run in one order: overflow, money, known codes, HTTP status, text; a spent budget is never
+//! retried whatever the status; bare numbers are not searched for in free text.
 //!
 //! Must not know: how the error is worded, or who retries.
 

@@ -1,6 +1,6 @@
 //! The delay a server asks for before the next attempt (RETRY-3).
 //!
-//! Keeps true: the first form that can be read wins, in the documented order; a negative or unreadable one is passed
+//! Keeps true: the first form that can be read wins, in the order of RETRY-3; a negative or unreadable one is passed
 //! over. A delay is rounded up to whole milliseconds, since it is a minimum.
 //!
 //! Must not know: how long anybody is willing to wait; the clock, "now" is passed in.
