@@ -5,6 +5,7 @@
 //!
 //! Must not know: loops, tools, sessions, the environment.
 
+mod guard;
 mod memory;
 mod reply;
 
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
+use self::guard::Guard;
 use self::memory::Memory;
 use self::reply::{LateBreak, Reply};
 use crate::model::{AssistantHead, Diagnostic, ErrorKind, ErrorRecord, Headers, Secret};
@@ -99,13 +101,31 @@ struct Call<'a> {
     url: String,
     headers: Headers,
     context: ErrorContext,
+    guard: Guard,
     /// What is told before the reply.
     before: Vec<ProviderEvent>,
 }
 
 impl Shared {
+    /// Sends a request; what comes of it is masked.
     async fn open(&self, request: &LlmRequest) -> Result<Inner, ErrorRecord> {
-        let mut call = self.prepare(request)?;
+        let headers = self.headers(request);
+        let context = self.context(request, &headers);
+        let guard = Guard::new(&context.secrets);
+        match self.send(request, headers, context, &guard).await {
+            Ok(inner) => Ok(guard.stream(inner)),
+            Err(record) => Err(guard.record(record)),
+        }
+    }
+
+    async fn send(
+        &self,
+        request: &LlmRequest,
+        headers: Headers,
+        context: ErrorContext,
+        guard: &Guard,
+    ) -> Result<Inner, ErrorRecord> {
+        let mut call = self.prepare(request, headers, context, guard)?;
         let mut repairs = self.memory.repairs(&request.model);
         let mut repaired = 0;
         loop {
@@ -130,17 +150,30 @@ impl Shared {
         }
     }
 
-    fn prepare<'a>(&self, request: &'a LlmRequest) -> Result<Call<'a>, ErrorRecord> {
-        let settings = &self.settings;
-        let key = request.options.api_key.as_ref().or(settings.api_key.as_ref());
+    /// The key of a request; its own beats the configured one.
+    fn key<'a>(&'a self, request: &'a LlmRequest) -> Option<&'a Secret> {
+        request.options.api_key.as_ref().or(self.settings.api_key.as_ref())
+    }
+
+    fn headers(&self, request: &LlmRequest) -> Headers {
         let mut headers = Headers::new();
-        if let Some(key) = key {
+        if let Some(key) = self.key(request) {
             headers.set("authorization", Some(format!("Bearer {}", key.expose())));
         }
-        for more in [&request.model.headers, &settings.headers, &request.options.headers] {
+        for more in [&request.model.headers, &self.settings.headers, &request.options.headers] {
             headers.merge(more);
         }
-        let mut context = self.context(key, &headers);
+        headers
+    }
+
+    fn prepare<'a>(
+        &self,
+        request: &'a LlmRequest,
+        headers: Headers,
+        mut context: ErrorContext,
+        guard: &Guard,
+    ) -> Result<Call<'a>, ErrorRecord> {
+        let settings = &self.settings;
         if settings.key_required && context.secrets.is_empty() {
             return Err(missing_key(settings));
         }
@@ -155,16 +188,18 @@ impl Shared {
                 format!("the key of {} crosses the network unencrypted: {host} is not https", settings.provider);
             before.push(ProviderEvent::Warning { code: "insecure_key".to_owned(), message });
         }
-        Ok(Call { request, compat, url, headers, context, before })
+        Ok(Call { request, compat, url, headers, context, guard: guard.clone(), before })
     }
 
-    fn context(&self, key: Option<&Secret>, headers: &Headers) -> ErrorContext {
-        let mut secrets: Vec<Secret> = key.cloned().into_iter().collect();
+    fn context(&self, request: &LlmRequest, headers: &Headers) -> ErrorContext {
+        let mut secrets: Vec<Secret> = self.key(request).cloned().into_iter().collect();
         for (name, value) in headers.iter() {
             if let Some(value) = value
                 && Headers::is_secret_name(name)
             {
                 secrets.push(Secret::new(value));
+                // `Bearer KEY`: servers repeat the key without its scheme.
+                secrets.extend(value.trim().rsplit_once(' ').map(|(_, credential)| Secret::new(credential)));
             }
         }
         ErrorContext {
@@ -205,27 +240,28 @@ impl Call<'_> {
     }
 
     fn reply(mut self, response: Response) -> Inner {
-        self.observe(&response.meta);
+        let meta = self.guard.meta(response.meta);
+        self.observe(&meta);
+        self.context.request_id.clone_from(&meta.request_id);
         let options = ChatDecoderOptions {
-            provider: self.context.provider,
+            context: self.context,
             model_id: self.request.model.id.clone(),
-            request_id: response.meta.request_id.clone(),
-            url: self.context.url.clone(),
             think_tags: self.compat.think_tags,
             finish_reason_required: self.compat.finish_reason,
             request_chars: encode::request_chars(self.request),
             context_window: self.request.model.context_window,
         };
         let late_break = if self.compat.finish_reason { LateBreak::Forgive } else { LateBreak::Fail };
-        self.before.push(ProviderEvent::Meta(Box::new(response.meta)));
+        self.before.push(ProviderEvent::Meta(Box::new(meta)));
         let decoder = Box::new(ChatDecoder::new(options));
-        Reply::new(self.before, response.body, decoder, late_break, self.context.secrets).boxed()
+        Reply::new(self.before, response.body, decoder, late_break).boxed()
     }
 
     /// The facts of a refusal's head, then the error.
     fn refused(mut self, refusal: &Refusal, record: ErrorRecord) -> Inner {
-        self.observe(&refusal.meta);
-        self.before.push(ProviderEvent::Meta(Box::new(refusal.meta.clone())));
+        let meta = self.guard.meta(refusal.meta.clone());
+        self.observe(&meta);
+        self.before.push(ProviderEvent::Meta(Box::new(meta)));
         let events = self.before.into_iter().map(Ok).chain([Err(record)]);
         stream::iter(events.collect::<Vec<_>>()).boxed()
     }

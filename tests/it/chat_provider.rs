@@ -424,6 +424,86 @@ async fn a_key_that_the_server_echoes_is_masked_everywhere() {
     }
 }
 
+/// Every way a server can put a key into a 2xx answer, or into what is said about one.
+fn replies_that_hold_the_key() -> Vec<Reply> {
+    let text = chunk(&json!({"content": "ok"}), None);
+    let end = chunk(&json!({}), Some("stop"));
+    let late = format!("{}{KEY}", "x".repeat(190));
+    let escaped = KEY.replace('-', "\\u002d");
+    vec![
+        Reply::stream().event(&json!({"error": {"message": format!("bad {KEY}"), "type": KEY, "code": KEY}})),
+        Reply::stream().event(&json!({"error": {"message": "bad", "code": 500}, "request_id": KEY})),
+        Reply::json(200, &json!({"error": {"message": format!("{}{KEY}", "x".repeat(3990)), "code": 500}})),
+        Reply::stream().send(format!("data: Incorrect API key provided: {KEY}\n\n")).event(&text).event(&end),
+        Reply::stream().send(format!("data: {late}\n\n")).event(&text).event(&end),
+        Reply::stream().send(format!("{late}\n\n")),
+        Reply::stream().send(format!("data: {{\"x\": {late}\n\n")),
+        Reply::stream().send(format!("data: {{\"x\": {escaped}\n\n")),
+        Reply::stream().event(&chunk(&json!({"content": "ok"}), Some(&format!("x{KEY}")))),
+        Reply::stream().event(&chunk(&json!({"content": "ok"}), Some(&format!("{}{KEY}", "x".repeat(90))))),
+        Reply::stream().event(&chunk(&json!({"content": "ok"}), Some(&format!("function_call_filter{KEY}")))),
+        Reply::stream().event(&json!({"id": KEY, "model": KEY, "choices": [{"delta": {"content": "ok"}}]})).event(&end),
+        chat_text("ok").header("x-request-id", KEY).header("x-ratelimit-key", KEY),
+        Reply::stream().header("x-request-id", KEY).event(&text),
+        Reply::stream().header("x-request-id", KEY).event(&json!({"error": {"message": "bad", "code": 500}})),
+    ]
+}
+
+#[tokio::test]
+async fn a_key_in_a_good_answer_reaches_no_event_whatever_field_it_stands_in_sec_2() {
+    for (at, reply) in replies_that_hold_the_key().into_iter().enumerate() {
+        let server = Server::start([reply]);
+        let seen = Arc::new(Mutex::new(String::new()));
+        let log = seen.clone();
+        let mut request = request(&server);
+        request.options.observers.on_response = Some(Arc::new(move |meta| *log.lock().unwrap() = format!("{meta:?}")));
+        let (events, message) = run_all(&provider(keyed()), request).await;
+        let shown = format!("{events:?} {} {}", serde_json::to_string(&message).unwrap(), seen.lock().unwrap());
+        assert!(!shown.contains("0123456789") && !shown.contains("sk-test"), "reply {at}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_model_wrote_is_never_masked() {
+    let text = chunk(&json!({"reasoning_content": KEY, "content": KEY}), None);
+    let call = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "x", "arguments": format!("{{\"k\":\"{KEY}\"}}")}}]});
+    let server = Server::start([sse(&[text, chunk(&call, Some("tool_calls")), usage_chunk()])]);
+    let message = run(&provider(keyed()), request(&server)).await;
+    let blocks = serde_json::to_string(&message.content).unwrap();
+    assert_eq!(blocks.matches(KEY).count(), 3, "{blocks}");
+}
+
+#[tokio::test]
+async fn an_address_that_holds_the_key_is_masked_in_hints() {
+    let away = Reply::status(307).header("location", &format!("/v1/{KEY}/x"));
+    let server = Server::start([away, Reply::json(404, &json!({"error": {"message": "no"}}))]);
+    let message = run(&provider(keyed()), request(&server)).await;
+    assert_eq!(error(&message).kind, ErrorKind::NotFound);
+    assert!(error(&message).hint.as_ref().is_some_and(|hint| hint.contains("/v1/***/x")), "{message:?}");
+}
+
+#[tokio::test]
+async fn a_request_id_is_bounded() {
+    let long = "r".repeat(5_000);
+    let message = reply_to(Reply::stream().header("x-request-id", &long).event(&chunk(&json!({}), None))).await;
+    assert_eq!(error(&message).request_id.as_ref().map(|id| id.chars().count()), Some(200));
+}
+
+#[tokio::test]
+async fn an_error_inside_a_good_answer_names_the_same_remedy_as_its_status_would() {
+    for (error_body, want) in [
+        (json!({"message": "Invalid API Key", "code": 401}), "check TEST_API_KEY: the key was refused at 127.0.0.1:"),
+        (
+            json!({"message": "no such model", "code": "model_not_found"}),
+            "check the model's name and the base URL: http",
+        ),
+    ] {
+        let message = reply_to(Reply::json(200, &json!({"error": error_body}))).await;
+        let hint = error(&message).hint.clone().unwrap_or_default();
+        assert!(hint.starts_with(want), "{hint}");
+    }
+}
+
 #[tokio::test]
 async fn a_key_over_cleartext_to_another_machine_is_warned_about_once() {
     let proxy = Server::proxy("127.0.0.1:9".parse().unwrap(), None, [chat_text("a"), chat_text("b")]);

@@ -13,10 +13,9 @@ use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
 
-use crate::model::{Diagnostic, ErrorRecord, Secret};
+use crate::model::{Diagnostic, ErrorRecord};
 use crate::port::ProviderEvent;
 use crate::provider::http::ResponseBody;
-use crate::provider::redact::mask;
 use crate::provider::wire::Decoder;
 
 /// What to do when a connection breaks after the server said why the reply ended.
@@ -35,8 +34,6 @@ pub(super) struct Reply {
     decoder: Box<dyn Decoder>,
     decoded: Vec<ProviderEvent>,
     late_break: LateBreak,
-    /// Values that no error may show; servers echo keys even inside a stream.
-    secrets: Vec<Secret>,
 }
 
 enum State {
@@ -55,9 +52,8 @@ impl Reply {
         body: ResponseBody,
         decoder: Box<dyn Decoder>,
         late_break: LateBreak,
-        secrets: Vec<Secret>,
     ) -> Self {
-        Self { events: before.into(), state: State::Reading(body), decoder, decoded: Vec::new(), late_break, secrets }
+        Self { events: before.into(), state: State::Reading(body), decoder, decoded: Vec::new(), late_break }
     }
 
     /// The body ended, or the decoder needs no more of it.
@@ -122,11 +118,6 @@ impl Reply {
         }
     }
 
-    fn masked(&self, mut error: ErrorRecord) -> ErrorRecord {
-        error.message = mask(&error.message, &self.secrets);
-        error
-    }
-
     /// The next event that may be told now.
     fn next_event(&mut self) -> Option<ProviderEvent> {
         let last_of_open = matches!(self.state, State::Closing(_)) && self.events.len() == 1;
@@ -161,7 +152,7 @@ impl Stream for Reply {
                     Poll::Ready(()) => this.state = State::Complete,
                 },
                 State::Complete | State::Over => return Poll::Ready(None),
-                State::Failed(error) => return Poll::Ready(Some(Err(this.masked(error)))),
+                State::Failed(error) => return Poll::Ready(Some(Err(error))),
             }
         }
     }

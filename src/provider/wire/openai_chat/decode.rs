@@ -12,19 +12,17 @@ use super::reply::{Framing, Reply};
 use super::stray::Stray;
 use crate::model::{ErrorKind, ErrorRecord};
 use crate::port::ProviderEvent;
+use crate::provider::error::ErrorContext;
 use crate::provider::sse::{SseDecoder, SseError, SseItem, SseLimits};
 use crate::provider::wire::Decoder;
 
 /// What a decoder has to know of the request and of the server.
 #[derive(Clone, Debug)]
 pub struct ChatDecoderOptions {
-    pub provider: String,
+    /// What errors say of the request, and what they must not show.
+    pub context: ErrorContext,
     /// The model asked for; another name in the reply is its response model.
     pub model_id: String,
-    /// The server's id of this request, for errors.
-    pub request_id: Option<String>,
-    /// Where the request went, for hints.
-    pub url: Option<String>,
     /// Text between `<think>` tags at the start of the reply is thinking (`compat.think_tags`).
     pub think_tags: bool,
     /// A reply without a finish reason was cut off (`compat.finish_reason`).
@@ -39,10 +37,8 @@ impl ChatDecoderOptions {
     /// The generic dialect, nothing known of the request.
     pub fn new(provider: impl Into<String>, model_id: impl Into<String>) -> Self {
         Self {
-            provider: provider.into(),
+            context: ErrorContext { provider: provider.into(), ..ErrorContext::default() },
             model_id: model_id.into(),
-            request_id: None,
-            url: None,
             think_tags: false,
             finish_reason_required: true,
             request_chars: 0,

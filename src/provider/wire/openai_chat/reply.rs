@@ -17,9 +17,9 @@ use super::stop::{self, Verdict};
 use super::usage;
 use crate::model::{ErrorKind, ErrorRecord, StopReason, Usage};
 use crate::port::ProviderEvent;
-use crate::provider::error::{ErrorContext, stream_error};
+use crate::provider::error::stream_error;
 use crate::provider::json::{self, Raw, Surrogates};
-use crate::provider::redact::escape_controls;
+use crate::provider::redact::{Masker, cut};
 use crate::provider::url::shown;
 
 /// Bytes of a body shown in an error.
@@ -48,7 +48,8 @@ pub(super) enum Framing {
 #[derive(Debug)]
 pub(super) struct Reply {
     options: ChatDecoderOptions,
-    context: ErrorContext,
+    /// Masks what is shown of foreign text before it is cut.
+    masker: Masker,
     started: bool,
     /// A chunk was read, or the beginning of one.
     heard: bool,
@@ -66,16 +67,10 @@ pub(super) struct Reply {
 
 impl Reply {
     pub(super) fn new(options: ChatDecoderOptions) -> Self {
-        let context = ErrorContext {
-            provider: options.provider.clone(),
-            request_id: options.request_id.clone(),
-            url: options.url.clone(),
-            ..ErrorContext::default()
-        };
         Self {
             blocks: Blocks::new(options.think_tags),
+            masker: Masker::new(&options.context.secrets),
             options,
-            context,
             started: false,
             heard: false,
             finish: None,
@@ -93,7 +88,7 @@ impl Reply {
 
     /// What to look at when the server turns out to be none of ours.
     pub(super) fn address_hint(&self) -> String {
-        match &self.context.url {
+        match &self.options.context.url {
             Some(url) => format!("check the base URL: {}", shown(url)),
             None => "check the base URL".to_owned(),
         }
@@ -166,7 +161,7 @@ impl Reply {
         if framing == Framing::Cut {
             return Ok(());
         }
-        let message = format!("invalid JSON in stream event: {}", excerpt(text));
+        let message = format!("invalid JSON in stream event: {}", self.excerpt(text));
         Err(self.fail(ErrorRecord::new(ErrorKind::Malformed, message).retryable(), out))
     }
 
@@ -185,14 +180,17 @@ impl Reply {
     /// Keeps the beginning of what was no chunk, for the error of a reply that never came.
     pub(super) fn noise(&mut self, text: &str) {
         if self.noise.is_none() && !text.trim().is_empty() {
-            self.noise = Some(excerpt(text.trim()));
+            self.noise = Some(self.excerpt(text.trim()));
         }
     }
 
     /// Some proxies put plain text between the chunks.
     fn skip(&mut self, text: &str, out: &mut Vec<ProviderEvent>) {
         if self.noise.is_none() {
-            out.push(note("skipped_event", format!("an event that is no JSON object was skipped: {}", excerpt(text))));
+            out.push(note(
+                "skipped_event",
+                format!("an event that is no JSON object was skipped: {}", self.excerpt(text)),
+            ));
         }
         self.noise(text);
     }
@@ -271,7 +269,7 @@ impl Reply {
         let Some(word) = json::text(choice.finish_reason) else { return };
         let word = word.trim();
         if !word.is_empty() && self.finish.as_deref().is_none_or(stop::is_plain) {
-            self.finish = Some(word.chars().take(WORD_CHARS).collect());
+            self.finish = Some(cut(&self.masker.mask(word), WORD_CHARS));
         }
     }
 
@@ -366,14 +364,19 @@ impl Reply {
     /// Completes a record of our own. What was held back is given out, blocks stay open (STREAM-5).
     pub(super) fn fail(&mut self, mut record: ErrorRecord, out: &mut Vec<ProviderEvent>) -> ErrorRecord {
         self.blocks.flush(out);
-        record.provider = Some(self.context.provider.clone());
-        record.request_id.clone_from(&self.context.request_id);
+        record.provider = Some(self.options.context.provider.clone());
+        record.request_id.clone_from(&self.options.context.request_id);
         record
+    }
+
+    /// The beginning of a foreign text, fit to be shown.
+    fn excerpt(&self, text: &str) -> String {
+        self.masker.excerpt(text, EXCERPT_BYTES)
     }
 
     fn stream_error(&mut self, body: &Value, out: &mut Vec<ProviderEvent>) -> ErrorRecord {
         self.blocks.flush(out);
-        stream_error(body, &self.context)
+        stream_error(body, &self.options.context)
     }
 }
 
@@ -384,10 +387,4 @@ fn vendor_usage<'a>(chunk: &Chunk<'a>) -> Raw<'a> {
 fn is_error_value(body: &Value) -> bool {
     let error = body.get("error").is_some_and(|error| !matches!(error, Value::Null | Value::Bool(false)));
     error || body.get("object").and_then(Value::as_str) == Some("error")
-}
-
-/// The beginning of a foreign text, fit to be shown.
-fn excerpt(text: &str) -> String {
-    let end = (0..=EXCERPT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    escape_controls(end.and_then(|end| text.get(..end)).unwrap_or(""))
 }
