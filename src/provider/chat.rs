@@ -210,6 +210,7 @@ impl Shared {
             secrets,
             now_ms: self.http.clock().now_ms(),
             retry_delay_max: self.settings.retry_delay_max,
+            ..ErrorContext::default()
         }
     }
 }

@@ -34,7 +34,8 @@ fn openai_endpoint(base_url: &str, endpoint: &str) -> Result<String, ErrorRecord
     Ok(url.into())
 }
 
-fn parse_base(base_url: &str) -> Result<Url, ErrorRecord> {
+/// Reads a base URL. Errors: kind `config`, when it is none, is not of the web, or names no host.
+pub(crate) fn parse_base(base_url: &str) -> Result<Url, ErrorRecord> {
     let wrong = |why: &str| {
         let text = format!("the base URL {} is not usable: {why}", shown(base_url));
         ErrorRecord::new(ErrorKind::Config, text)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pirn::model::{ErrorKind, ErrorRecord, Headers, Secret};
 use pirn::port::{SystemClock, Timeouts};
-use pirn::provider::error::ErrorContext;
+use pirn::provider::error::{ErrorContext, http_error};
 use pirn::provider::http::{HttpClient, HttpError, HttpSettings, PostRequest, ProxySettings, Refusal, Response};
 use serde_json::json;
 
@@ -475,6 +475,81 @@ async fn cleartext_goes_to_a_proxy_with_the_whole_address_and_local_servers_do_n
     let forced = client(HttpSettings { proxy: forced, ..settings });
     let mut response = forced.post(request(&local.base_url())).await.unwrap();
     assert_eq!(rest(&mut response).await.0, b"forced", "HTTP-10: unless forced");
+}
+
+fn through_http_proxy(url: String) -> HttpSettings {
+    HttpSettings {
+        proxy: ProxySettings { http: Some(Secret::new(url)), ..ProxySettings::default() },
+        ..HttpSettings::default()
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_wants_credentials_is_named_and_its_password_is_not_shown_http_10_sec_1() {
+    let echo = Reply::status(407).send("no: hunter2hunter2 / Proxy-Authorization: Basic Ym9iOmh1bnRlcjJodW50ZXIy");
+    let local = Server::start([]);
+    let proxy = Server::proxy(local.address(), None, [echo]);
+    let through = client(through_http_proxy(format!("http://bob:hunter2hunter2@{}", proxy.address())));
+    let refusal = refused(through.post(request("http://example.test/v1")).await);
+    let record = http_error(refusal.status, &refusal.headers, &refusal.body, &refusal.context);
+    let shown = format!("{record:?}");
+    assert!(!shown.contains("hunter2hunter2") && !shown.contains("Ym9iOmh1bnRlcjJodW50ZXIy"), "{shown}");
+    assert_eq!((record.kind, record.retryable), (ErrorKind::Network, false));
+    let hint = record.hint.unwrap_or_default();
+    assert!(hint.contains("HTTP_PROXY") && !hint.contains("example.test"), "{hint}");
+}
+
+#[tokio::test]
+async fn an_answer_or_a_refusal_on_the_way_names_the_proxy_http_10() {
+    let local = Server::start([]);
+    let proxy = Server::proxy(local.address(), None, [Reply::status(502).send("bad gateway")]);
+    let through = client(through_http_proxy(format!("http://{}", proxy.address())));
+    let refusal = refused(through.post(request("http://example.test/v1")).await);
+    let record = http_error(refusal.status, &refusal.headers, &refusal.body, &refusal.context);
+    assert!(record.hint.as_deref().is_some_and(|hint| hint.contains("from the proxy 127.0.0.1:")), "{record:?}");
+
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let through = client(through_http_proxy(format!("http://{closed}")));
+    let record = failed(through.post(request("http://example.test/v1")).await);
+    assert!(record.message.contains(&format!("through the proxy {closed}")), "{}", record.message);
+    assert!(record.hint.as_deref().is_some_and(|hint| hint.contains("HTTP_PROXY")), "{record:?}");
+}
+
+#[tokio::test]
+async fn a_key_that_a_redirect_left_behind_was_not_refused_http_7() {
+    let target = Server::start([Reply::json(401, &json!({"error": {"message": "no key"}}))]);
+    let location = format!("http://localhost:{}/v1", target.address().port());
+    let server = Server::start([Reply::status(307).header("location", &location)]);
+    let mut request = with_key(&server.base_url());
+    request.context.key_sources = vec!["OPENAI_API_KEY".to_owned()];
+    let refusal = refused(plain().post(request).await);
+    let record = http_error(refusal.status, &refusal.headers, &refusal.body, &refusal.context);
+    assert_eq!(record.kind, ErrorKind::Auth);
+    let hint = record.hint.unwrap_or_default();
+    assert!(hint.contains("redirected the request") && !hint.contains("refused"), "{hint}");
+}
+
+#[tokio::test]
+async fn parts_of_a_secret_header_are_masked_when_a_server_echoes_them_sec_1() {
+    for (name, value, part) in
+        [("authorization", "Token abcdefgh12", "abcdefgh12"), ("cookie", "a=b; session=abcdefgh12", "abcdefgh12")]
+    {
+        let server = Server::start([Reply::status(400).send(format!("you sent {part}"))]);
+        let mut request = request(&server.base_url());
+        request.headers.set(name, Some(value.to_owned()));
+        let refusal = refused(plain().post(request).await);
+        let record = http_error(refusal.status, &refusal.headers, &refusal.body, &refusal.context);
+        assert!(record.message.contains("you sent ***"), "{value}: {}", record.message);
+    }
+}
+
+#[test]
+fn an_address_that_cannot_be_used_is_found_before_anything_is_sent() {
+    for url in ["http://127.0.0.1:99999/v1", "http://[::1/v1", "http://", "localhost:8080/v1", ""] {
+        let error = plain().check(url).expect_err(url);
+        assert_eq!(error.kind, ErrorKind::Config, "{url}");
+    }
+    plain().check("http://[::1]:8080/v1").expect("a good one");
 }
 
 /// Serves one SOCKS5 client that names its target by name, and tunnels it to `upstream`. Gives the name.

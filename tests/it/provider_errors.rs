@@ -404,6 +404,16 @@ fn a_wrong_key_answered_with_400_is_auth_all_the_same() {
 }
 
 #[test]
+fn a_server_that_says_not_to_retry_is_not_asked_again_later() {
+    let headers = [("x-should-retry", "false")];
+    assert_eq!(answer(503, &headers, r#"{"error": {"message": "m"}}"#).hint, None);
+    let record = answer(429, &[("retry-after", "3600")], r#"{"error": {"message": "m"}}"#);
+    assert!(
+        record.message.ends_with("[the server asks to wait 3600 s, longer than the 60 s that are waited for at most]")
+    );
+}
+
+#[test]
 fn a_web_page_is_shown_by_its_title_case_127() {
     let page = "<!DOCTYPE html>\n<html><head><style>b{}</style><title>502 Bad\n Gateway &amp; more</title></head><body><h1>x</h1></body></html>";
     let record = answer(502, &[], page);

@@ -41,6 +41,17 @@ const REQUEST_ID_HEADERS: [&str; 7] = [
     "mistral-correlation-id",
 ];
 
+/// The proxy a request takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// Host and port.
+    pub address: String,
+    /// What it was configured by: `HTTP_PROXY`.
+    pub setting: String,
+    /// It reads the request and may answer itself; otherwise it only passes bytes on.
+    pub relays: bool,
+}
+
 /// What is known of a request besides its answer. Made once per request.
 #[derive(Clone, Debug)]
 pub struct ErrorContext {
@@ -50,6 +61,10 @@ pub struct ErrorContext {
     pub request_id: Option<String>,
     /// Where the request went; shown without user and query.
     pub url: Option<String>,
+    /// The proxy in between.
+    pub via: Option<Via>,
+    /// The address a redirect led away from, to a server that does not get the key.
+    pub key_stayed_at: Option<String>,
     /// What the key comes from, as a hint names it: `OPENAI_API_KEY`, `providers.local.api_key`.
     pub key_sources: Vec<String>,
     /// Values that no text may show.
@@ -66,6 +81,8 @@ impl Default for ErrorContext {
             provider: String::new(),
             request_id: None,
             url: None,
+            via: None,
+            key_stayed_at: None,
             key_sources: Vec::new(),
             secrets: Vec::new(),
             now_ms: 0,
@@ -101,24 +118,25 @@ pub fn http_error(status: u16, headers: &[(String, String)], body: &[u8], contex
         text: &searched,
     };
     let shown_status = effective_status(&seen).unwrap_or(status);
+    if let (407, Some(via)) = (status, &context.via) {
+        return proxy_credentials(via, &text, context);
+    }
     let mut verdict = classify(&seen);
     if status < 300 && facts.is_empty() {
         let kind = if matches!(body, Body::Html(_)) { ErrorKind::Config } else { ErrorKind::Protocol };
         verdict = Verdict { kind, retryable: false, ..verdict };
     }
+    let advice = header(headers, "x-should-retry").and_then(|value| value.parse::<bool>().ok());
     if !verdict.settled {
-        verdict.retryable = match header(headers, "x-should-retry") {
-            Some("true") => true,
-            Some("false") => false,
-            _ => verdict.retryable,
-        };
+        verdict.retryable = advice.unwrap_or(verdict.retryable);
     }
     let delay_ms = requested_delay_ms(headers, facts, &searched, context.now_ms);
     let id = context.request_id.clone().or_else(|| request_id(headers));
     let is_structured = matches!(body, Body::Json(..));
     let draft = Draft { status: Some(shown_status), verdict, text, delay_ms, id };
     let record = draft.record(facts, context);
-    match hint(&record, is_structured, context) {
+    let again = retry_hint(&record).filter(|_| advice != Some(false));
+    match hint(&record, is_structured, again, context) {
         Some(hint) => record.with_hint(hint),
         None => record,
     }
@@ -151,6 +169,13 @@ pub fn timeout(context: &ErrorContext, text: &str) -> ErrorRecord {
     transport(ErrorKind::Timeout, context, text).retryable()
 }
 
+/// The record of a proxy that wants other credentials than it got; the provider was not asked.
+pub(in crate::provider) fn proxy_credentials(via: &Via, text: &str, context: &ErrorContext) -> ErrorRecord {
+    let text = format!("the proxy {} refused the request: {text}", via.address);
+    let hint = format!("check the user and password of the proxy in {}", via.setting);
+    transport(ErrorKind::Network, context, &text).with_hint(hint)
+}
+
 /// The record of a server whose certificate is not accepted (ERR-3).
 pub fn certificate(context: &ErrorContext, text: &str) -> ErrorRecord {
     let hint = "for a private authority set SSL_CERT_FILE, or providers.NAME.ca_file, to its certificate";
@@ -168,7 +193,12 @@ fn transport(kind: ErrorKind, context: &ErrorContext, text: &str) -> ErrorRecord
     let draft = Draft { status: None, verdict, text: text.to_owned(), delay_ms: None, id };
     let record = draft.record(&Facts::default(), context);
     match context.url.as_deref().filter(|_| kind == ErrorKind::Network) {
-        Some(url) => record.with_hint(format!("the request went to {}", url::shown(url))),
+        Some(url) => {
+            let through = context.via.as_ref().map_or_else(String::new, |via| {
+                format!(" through the proxy {}, which {} sets", via.address, via.setting)
+            });
+            record.with_hint(format!("the request went to {}{through}", url::shown(url)))
+        }
         None => record,
     }
 }
@@ -314,7 +344,7 @@ impl Draft {
             self.verdict.retryable = false;
             let most_ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
             text = format!(
-                "{text} [the server asks to wait {}, retry.max_delay is {}]",
+                "{text} [the server asks to wait {}, longer than the {} that are waited for at most]",
                 seconds(delay_ms),
                 seconds(most_ms)
             );
@@ -356,9 +386,17 @@ fn seconds(ms: u64) -> String {
 }
 
 /// What to check or set next. An answer that is not an API's names the host, since a proxy may have given it (NET-31).
-fn hint(record: &ErrorRecord, is_structured: bool, context: &ErrorContext) -> Option<String> {
+fn hint(record: &ErrorRecord, is_structured: bool, again: Option<String>, context: &ErrorContext) -> Option<String> {
     let host = context.url.as_deref().map(url::host_and_port);
     match record.kind {
+        ErrorKind::Auth if context.key_stayed_at.is_some() => {
+            let from = context.key_stayed_at.as_deref().map(url::host_and_port).unwrap_or_default();
+            let to = host.unwrap_or_default();
+            Some(format!(
+                "{from} redirected the request to {to}, which does not get the key: make the base URL the address it \
+                 redirects to"
+            ))
+        }
         ErrorKind::Auth => {
             let at = host.map(|host| format!(" at {host}")).unwrap_or_default();
             Some(if context.key_sources.is_empty() {
@@ -372,8 +410,12 @@ fn hint(record: &ErrorRecord, is_structured: bool, context: &ErrorContext) -> Op
         }
         ErrorKind::Config => context.url.as_deref().map(|url| format!("check the base URL: {}", url::shown(url))),
         _ => {
-            let source = host.filter(|_| !is_structured).map(|host| format!("the answer came from {host}"));
-            let hints: Vec<String> = source.into_iter().chain(retry_hint(record)).collect();
+            let proxy = context.via.as_ref().filter(|via| via.relays);
+            let proxy = proxy.map_or_else(String::new, |via| {
+                format!(", or from the proxy {}, which {} sets", via.address, via.setting)
+            });
+            let source = host.filter(|_| !is_structured).map(|host| format!("the answer came from {host}{proxy}"));
+            let hints: Vec<String> = source.into_iter().chain(again).collect();
             (!hints.is_empty()).then(|| hints.join("; "))
         }
     }

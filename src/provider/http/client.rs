@@ -20,11 +20,11 @@ use super::body::ResponseBody;
 use super::proxy::ProxyRules;
 use super::redirect::{self, REDIRECTS_MAX};
 use super::timers::Timers;
-use super::{HttpError, HttpSettings, PostRequest, Refusal, Response, failure, headers, tls};
+use super::{HttpError, HttpSettings, PostRequest, Refusal, Response, failure, headers, secrets, tls};
 use crate::model::{ErrorKind, ErrorRecord};
 use crate::port::Clock;
 use crate::provider::error::{self, ErrorContext};
-use crate::provider::url::shown;
+use crate::provider::url::{parse_base, shown};
 
 /// How long an idle connection is kept for the next turn (HTTP-5).
 const POOL_IDLE: Duration = Duration::from_secs(90);
@@ -45,6 +45,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// For cleartext: built without certificates (PERF-1).
     plain: OnceLock<Result<reqwest::Client, ErrorRecord>>,
+    /// Which proxy a request takes, as it is told in errors.
+    rules: OnceLock<Result<ProxyRules, ErrorRecord>>,
     secure: OnceLock<Result<reqwest::Client, ErrorRecord>>,
     /// Local addresses of connections that have answered a request, newest last. A request that fails on one of
     /// them was sent on a reused connection.
@@ -64,6 +66,7 @@ impl HttpClient {
             settings,
             clock,
             plain: OnceLock::new(),
+            rules: OnceLock::new(),
             secure: OnceLock::new(),
             answered: Mutex::new(VecDeque::new()),
         };
@@ -87,9 +90,10 @@ impl HttpClient {
     }
 
     /// Checks what was configured for requests to this address, so that a mistake is found before anything is sent:
-    /// proxies, and certificate files that were named. Blocks while such files are read; pipes are left to
-    /// the first request. Errors: kind `config`.
+    /// the address itself, proxies, and certificate files that were named. Blocks while such files are read; pipes are
+    /// left to the first request. Errors: kind `config`.
     pub fn check(&self, url: &str) -> Result<(), ErrorRecord> {
+        parse_base(url)?;
         let settings = &self.shared.settings;
         let files = [&settings.ca_file, &settings.ssl_cert_file, &settings.ssl_cert_dir];
         let named: Vec<_> = files.into_iter().flatten().collect();
@@ -98,7 +102,7 @@ impl HttpClient {
         if !named.is_empty() && !waits && is_secure(url) {
             return self.shared.secure().map(drop);
         }
-        ProxyRules::new(&settings.proxy).map(drop)
+        self.shared.rules().map(drop)
     }
 
     /// Sends a request once and gives the body of a 2xx answer. Dropping the future cancels the request. A pooled
@@ -108,14 +112,17 @@ impl HttpClient {
         let mut url = parse(&request.url, &context)?;
         let mut headers = headers::request(&self.shared.settings.user_agent, &request.headers, &context)?;
         let mut timers = Timers::start(self.shared.clock.clone(), request.timeouts);
+        secrets::add(secrets::of_headers(&request.headers), &mut context.secrets);
         for _hop in 0..=REDIRECTS_MAX {
-            context.url = Some(url.to_string());
+            self.shared.describe(&url, &mut context)?;
             let response = self.exchange(&url, &headers, &request.body, &mut timers, &context).await?;
             timers.head();
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             match redirect::target(&url, response.status().as_u16(), location, &context)? {
                 Some(next) => {
-                    redirect::drop_credentials(&url, &next, &mut headers);
+                    if redirect::drop_credentials(&url, &next, &mut headers) {
+                        context.key_stayed_at = Some(url.to_string());
+                    }
                     url = next;
                 }
                 None => return finish(response, timers, context).await,
@@ -178,6 +185,22 @@ impl Shared {
         self.secure.get_or_init(|| build(&self.settings, tls::with_roots(&self.settings)?)).clone()
     }
 
+    fn rules(&self) -> Result<&ProxyRules, ErrorRecord> {
+        self.rules.get_or_init(|| ProxyRules::new(&self.settings.proxy)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Tells errors where a request goes, through which proxy, and what of it they must not show.
+    fn describe(&self, url: &Url, context: &mut ErrorContext) -> Result<(), ErrorRecord> {
+        context.url = Some(url.to_string());
+        secrets::add(secrets::of_url(url), &mut context.secrets);
+        let proxy = self.rules()?.proxy_for(url);
+        context.via = proxy.map(|proxy| proxy.via(url));
+        if let Some(proxy) = proxy {
+            secrets::add(secrets::of_user(&proxy.url), &mut context.secrets);
+        }
+        Ok(())
+    }
+
     fn remember(&self, response: &reqwest::Response) {
         let Some(info) = response.extensions().get::<HttpInfo>() else { return };
         let address = info.local_addr();
@@ -228,7 +251,7 @@ fn build(settings: &HttpSettings, tls: rustls::ClientConfig) -> Result<reqwest::
     let mut builder = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .redirect(reqwest::redirect::Policy::none())
-        .proxy(reqwest::Proxy::custom(move |target| rules.proxy_for(target).cloned()))
+        .proxy(reqwest::Proxy::custom(move |target| rules.proxy_for(target).map(|proxy| proxy.url.clone())))
         .pool_idle_timeout(POOL_IDLE)
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)

@@ -19,9 +19,12 @@ use crate::provider::url::host_and_port;
 /// How deep a chain of causes is followed.
 const CAUSES_MAX: usize = 16;
 
+/// What the library says when a proxy answers CONNECT with 407; the type of that error is private.
+const PROXY_WANTS_CREDENTIALS: &str = "proxy authorization required";
+
 /// Why sending failed before the head of a response was there.
 pub(super) fn sending(failed: &reqwest::Error, limit: Option<Duration>, context: &ErrorContext) -> ErrorRecord {
-    let peer = context.url.as_deref().map_or_else(String::new, host_and_port);
+    let mut peer = context.url.as_deref().map_or_else(String::new, host_and_port);
     if let Some(record) = certificate(failed, &peer, context) {
         return record;
     }
@@ -29,12 +32,19 @@ pub(super) fn sending(failed: &reqwest::Error, limit: Option<Duration>, context:
     if failed.is_builder() {
         return error::config(context, &format!("the request to {peer} cannot be made: {root}"));
     }
+    if let Some(via) = &context.via {
+        // The library does not tell which of the two it could not reach.
+        peer = format!("{peer} through the proxy {}", via.address);
+        if failed.is_connect() && root.contains(PROXY_WANTS_CREDENTIALS) {
+            return error::proxy_credentials(via, &format!("cannot connect to {peer}: {root}"), context);
+        }
+    }
     if failed.is_timeout() && failed.is_connect() {
         let limit = limit.map_or_else(String::new, |limit| format!(" for {}", seconds(limit)));
         let record = error::timeout(context, &format!("connect timeout: no connection to {peer}{limit}"));
         return record.with_hint("limits.connect_timeout sets this limit");
     }
-    let text = if failed.is_dns() {
+    let text = if failed.is_dns() && context.via.is_none() {
         format!("cannot find {peer}: {root}")
     } else if failed.is_connect() {
         format!("cannot connect to {peer}: {root}")

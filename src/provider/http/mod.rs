@@ -12,6 +12,7 @@ mod failure;
 mod headers;
 mod proxy;
 mod redirect;
+mod secrets;
 mod timers;
 mod tls;
 

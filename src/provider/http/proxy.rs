@@ -10,6 +10,8 @@ use std::net::IpAddr;
 use reqwest::Url;
 
 use crate::model::{ErrorKind, ErrorRecord, Secret};
+use crate::provider::error::Via;
+use crate::provider::url::host_and_port;
 
 /// Proxies as configured. Values are URLs, `host:port` meaning `http://`; they may hold user and password.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,10 +31,25 @@ pub struct ProxySettings {
 /// The settings, checked.
 #[derive(Clone)]
 pub(super) struct ProxyRules {
-    forced: Option<Url>,
-    https: Option<Url>,
-    http: Option<Url>,
+    forced: Option<Chosen>,
+    https: Option<Chosen>,
+    http: Option<Chosen>,
     no_proxy: Vec<Exception>,
+}
+
+/// A proxy and the setting it comes from.
+#[derive(Clone)]
+pub(super) struct Chosen {
+    pub(super) url: Url,
+    pub(super) setting: &'static str,
+}
+
+impl Chosen {
+    /// What errors tell of it, for a request to `target`.
+    pub(super) fn via(&self, target: &Url) -> Via {
+        let relays = target.scheme() == "http" && matches!(self.url.scheme(), "http" | "https");
+        Via { address: host_and_port(self.url.as_str()), setting: self.setting.to_owned(), relays }
+    }
 }
 
 impl ProxyRules {
@@ -54,7 +71,7 @@ impl ProxyRules {
     }
 
     /// The proxy for a target, or `None` for a direct connection.
-    pub(super) fn proxy_for(&self, target: &Url) -> Option<&Url> {
+    pub(super) fn proxy_for(&self, target: &Url) -> Option<&Chosen> {
         if self.forced.is_some() {
             return self.forced.as_ref();
         }
@@ -69,7 +86,7 @@ impl ProxyRules {
     }
 }
 
-fn parse(name: &str, value: Option<&Secret>) -> Result<Option<Url>, ErrorRecord> {
+fn parse(name: &'static str, value: Option<&Secret>) -> Result<Option<Chosen>, ErrorRecord> {
     let Some(text) = value.map(|secret| secret.expose().trim()).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
@@ -77,7 +94,7 @@ fn parse(name: &str, value: Option<&Secret>) -> Result<Option<Url>, ErrorRecord>
     let schemes = ["http", "https", "socks5", "socks5h", "socks4", "socks4a"];
     match Url::parse(&with_scheme) {
         Ok(url) if schemes.contains(&url.scheme()) && url.host_str().is_some_and(|host| !host.is_empty()) => {
-            Ok(Some(url))
+            Ok(Some(Chosen { url, setting: name }))
         }
         _ => {
             let error = ErrorRecord::new(ErrorKind::Config, format!("{name} is not the address of a proxy"));
@@ -189,7 +206,7 @@ mod tests {
 
     fn chosen(settings: &ProxySettings, target: &str) -> Option<String> {
         let rules = ProxyRules::new(settings).unwrap();
-        rules.proxy_for(&Url::parse(target).unwrap()).map(Url::to_string)
+        rules.proxy_for(&Url::parse(target).unwrap()).map(|chosen| chosen.url.to_string())
     }
 
     #[test]

@@ -47,22 +47,24 @@ fn refused(to: &Url, why: &str, context: &ErrorContext) -> ErrorRecord {
     error::config(context, &text).with_hint("make the base URL the address it redirects to")
 }
 
-/// Removes what only the first server may see when the next one is another.
-pub(super) fn drop_credentials(from: &Url, to: &Url, headers: &mut HeaderMap) {
+/// Removes what only the first server may see when the next one is another. Gives whether anything was.
+pub(super) fn drop_credentials(from: &Url, to: &Url, headers: &mut HeaderMap) -> bool {
     let same = from.scheme() == to.scheme()
         && from.host_str() == to.host_str()
         && from.port_or_known_default() == to.port_or_known_default();
     if same {
-        return;
+        return false;
     }
     let secret: Vec<_> = headers
         .iter()
         .filter(|(name, value)| value.is_sensitive() || Headers::is_secret_name(name.as_str()))
         .map(|(name, _)| name.clone())
         .collect();
+    let any = !secret.is_empty();
     for name in secret {
         headers.remove(name);
     }
+    any
 }
 
 #[cfg(test)]
