@@ -79,6 +79,16 @@ impl Env {
         self.vars.get(name)?.to_str()
     }
 
+    /// Whether a variable holds anything.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.vars.contains_key(name)
+    }
+
+    /// Whether a variable holds bytes that are not UTF-8.
+    pub fn is_unreadable(&self, name: &str) -> bool {
+        self.is_set(name) && self.text(name).is_none()
+    }
+
     /// A variable as a path.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.vars.get(name).map(PathBuf::from)
@@ -138,8 +148,7 @@ impl Env {
 
     /// Variables of ours that are read but hold bytes that are not UTF-8.
     pub(super) fn unreadable(&self) -> impl Iterator<Item = &'static str> + '_ {
-        let broken = |name: &str| self.vars.get(name).is_some_and(|value| value.to_str().is_none());
-        READ.iter().map(|(name, _)| *name).filter(move |name| broken(name))
+        READ.iter().map(|(name, _)| *name).filter(|name| self.is_unreadable(name))
     }
 }
 

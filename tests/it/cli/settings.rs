@@ -184,8 +184,6 @@ fn a_list_of_tools_has_every_documented_form() {
     let all = json!(["read", "ls"]);
     for (list, expected) in [
         ("ro", all.clone()),
-        ("rw", all.clone()),
-        ("all", all.clone()),
         ("none", json!([])),
         ("read,ls", all.clone()),
         ("ls, read", all.clone()),
@@ -206,6 +204,35 @@ fn a_list_of_tools_has_every_documented_form() {
             .file("c.toml", "tools.enabled = [\"ls\"]\n")
     });
     assert_eq!(session_of(&output)["tools"], all, "an edit adds to the configured set");
+}
+
+#[test]
+fn a_preset_with_tools_that_are_missing_is_refused() {
+    for (list, needs) in [("rw", "write, edit"), ("all", "write, edit, bash"), ("ro,+rw", "write, edit")] {
+        let stderr = stderr_of(Pirn::demo(["-t", list, "x"]), 2);
+        assert!(stderr.contains(&format!("needs {needs}, which are not available in this version")), "{stderr}");
+        assert!(stderr.ends_with("hint: available: read, ls; none, ro\n"), "{stderr}");
+    }
+    assert!(!stderr_of(Pirn::demo(["-t", "write", "x"]), 2).contains("rw"));
+}
+
+#[test]
+fn a_missing_key_hides_no_mistake_and_a_mistake_names_where_it_was_written() {
+    for (call, wanted) in [
+        (Pirn::new(["-t", "zzz", "x"]), "pirn: usage: unknown tool zzz\n"),
+        (Pirn::new(["-t", "zzz", "-m", "openai/x", "x"]), "pirn: usage: unknown tool zzz\n"),
+        (Pirn::new(["-m", "nope", "x"]), "pirn: usage: no model is called nope\n"),
+        (Pirn::new(["x"]).env("PIRN_MODEL", "nope"), "pirn: usage: PIRN_MODEL: no model is called nope\n"),
+        (Pirn::new(["x"]).env("PIRN_TOOLS", "zzz"), "pirn: usage: PIRN_TOOLS: unknown tool zzz\n"),
+        (Pirn::new(["--set", "model=nope", "x"]), "pirn: usage: --set: no model is called nope\n"),
+        (
+            Pirn::new(["--config", "c.toml", "x"]).file("c.toml", "tools.enabled = [\"zzz\"]\n"),
+            "pirn: usage: c.toml:1:17: unknown tool zzz\n",
+        ),
+    ] {
+        let stderr = stderr_of(call, 2);
+        assert!(stderr.starts_with(wanted), "{stderr}");
+    }
 }
 
 #[test]
@@ -321,7 +348,7 @@ fn options_and_limits_of_a_model_reach_the_request() {
 #[test]
 fn no_key_at_all_is_77_naming_the_variables_and_the_demo() {
     let stderr = stderr_of(Pirn::new(["x"]), 77);
-    assert!(stderr.contains("ANTHROPIC_API_KEY") && stderr.contains("OPENAI_API_KEY"), "{stderr}");
+    assert!(stderr.contains("OPENAI_API_KEY") && !stderr.contains("ANTHROPIC_API_KEY"), "{stderr}");
     assert!(stderr.contains("pirn -m demo"), "{stderr}");
     let stderr = stderr_of(Pirn::new(["-m", "openai/gpt-6.2-sol", "x"]), 77);
     assert!(stderr.starts_with("pirn: auth: no key for openai: set OPENAI_API_KEY"), "{stderr}");
