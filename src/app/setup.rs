@@ -50,6 +50,10 @@ pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> Result<Settings
         flags: args.overrides(),
         cwd: cwd.to_path_buf(),
     };
+    if !args.bare && !env.switch("PIRN_BARE") {
+        config::refuse_unread(env, cwd, args.config.as_deref())
+            .map_err(|error| error.record().with_hint("name it with --config FILE, or ignore it with --bare"))?;
+    }
     Ok(config::load(&sources)?)
 }
 

@@ -207,6 +207,56 @@ fn a_list_of_tools_has_every_documented_form() {
 }
 
 #[test]
+fn a_project_or_user_file_is_never_skipped_in_silence() {
+    let refused = |call: Pirn, file: &str| {
+        let stderr = stderr_of(call, 2);
+        let text = "pirn.toml is found but project and user files are not read in this version";
+        assert!(stderr.contains(&format!("{file}: {text}")), "{stderr}");
+        assert!(stderr.ends_with("\nhint: name it with --config FILE, or ignore it with --bare\n"), "{stderr}");
+    };
+    let project = |args: &[&str]| Pirn::demo(args.iter().copied()).file("pirn.toml", "limits.max_turns = 9\n");
+    refused(project(&["x"]), "/pirn.toml");
+    refused(project(&["--config", "c.toml", "x"]).file("c.toml", ""), "/pirn.toml");
+    assert_eq!(project(&["--bare", "x"]).run().code(), 0);
+    assert_eq!(project(&["x"]).env("PIRN_BARE", "1").run().code(), 0);
+    assert_eq!(project(&["--config", "pirn.toml", "x"]).run().code(), 0);
+    assert_eq!(project(&["x"]).env("PIRN_CONFIG", "./pirn.toml").run().code(), 0);
+
+    // From below, up to the directory that holds .git, or to the home directory.
+    let below = |stop: &str, home: bool| {
+        let call = project(&["-C", "a/b", "x"]);
+        std::fs::create_dir_all(call.dir().join("a/b")).unwrap();
+        if !stop.is_empty() {
+            std::fs::create_dir(call.dir().join(stop)).unwrap();
+        }
+        let a = call.dir().join("a");
+        if home { call.env("HOME", a) } else { call }
+    };
+    refused(below("", false), "/pirn.toml");
+    refused(below(".git", false), "/pirn.toml");
+    assert_eq!(below("a/.git", false).run().code(), 0);
+    assert_eq!(below("", true).run().code(), 0, "not beyond home");
+
+    for (variable, file) in
+        [("HOME", ".config/pirn/pirn.toml"), ("XDG_CONFIG_HOME", "pirn/pirn.toml"), ("PIRN_HOME", "config/pirn.toml")]
+    {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "").unwrap();
+        refused(Pirn::demo(["x"]).env(variable, home.path()), file.to_str().unwrap());
+        assert_eq!(Pirn::demo(["--bare", "x"]).env(variable, home.path()).run().code(), 0);
+        assert_eq!(Pirn::new(["models", "demo"]).env(variable, home.path()).run().code(), 0, "models reads none");
+    }
+}
+
+#[test]
+fn the_log_is_an_error_as_a_variable_as_it_is_as_a_flag() {
+    let stderr = stderr_of(Pirn::demo(["x"]).env("PIRN_LOG", "debug"), 2);
+    assert_eq!(stderr, "pirn: config: PIRN_LOG: the log is not available in this version\n");
+}
+
+#[test]
 fn a_preset_with_tools_that_are_missing_is_refused() {
     for (list, needs) in [("rw", "write, edit"), ("all", "write, edit, bash"), ("ro,+rw", "write, edit")] {
         let stderr = stderr_of(Pirn::demo(["-t", list, "x"]), 2);
