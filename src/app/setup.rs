@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::agent::{AgentOptions, Limits, QueueMode, ToolEnv};
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
-use crate::config::{self, Confine, Env, Settings};
+use crate::config::{self, Confine, Env, Origin, Settings};
 use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
 use crate::port::{Clock, Ids, Provider, StreamOptions, Timeouts, Tool};
 use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
@@ -22,6 +22,9 @@ use crate::tool::{self, Confinement};
 
 /// Where temporary files live when `TMPDIR` does not say.
 const TEMPORARY: &str = "/tmp";
+
+/// The flag that sets any key; an error of a value says so, since the command line has a shorter one for it.
+const SET: &str = "--set";
 
 /// The working directory of a call, absolute.
 pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecord> {
@@ -47,6 +50,10 @@ pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> Result<Settings
         flags: args.overrides(),
         cwd: cwd.to_path_buf(),
     };
+    if !args.bare && !env.switch("PIRN_BARE") {
+        config::refuse_unread(env, cwd, args.config.as_deref())
+            .map_err(|error| error.record().with_hint("name it with --config FILE, or ignore it with --bare"))?;
+    }
     Ok(config::load(&sources)?)
 }
 
@@ -61,7 +68,8 @@ pub(super) struct Setup {
     pub(super) warnings: Vec<String>,
 }
 
-/// Chooses model and tools and builds the adapters. Sends nothing.
+/// Chooses tools and model and builds the adapters. Sends nothing. A key is looked for last: an error of kind `auth`
+/// says that everything else is in order, so it can wait until the prompt has been read.
 pub(super) fn build(
     settings: &Settings,
     env: &Env,
@@ -69,10 +77,11 @@ pub(super) fn build(
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn Ids>,
 ) -> Result<Setup, ErrorRecord> {
-    let catalogue = Catalogue::new(settings, env)?;
-    let Choice { model, thinking, warnings, .. } = catalogue.choose(&settings.model)?;
-    let connection = catalogue.connection(&model)?;
     let tools = tools(settings, env)?;
+    let catalogue = Catalogue::new(settings, env)?;
+    let chosen = catalogue.choose(&settings.model).map_err(|error| located(error, settings, "model"));
+    let Choice { model, thinking, warnings, .. } = chosen?;
+    let connection = catalogue.connection(&model)?;
     let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
     let session_id = ids.next_id();
     let provider = provider(&connection, env, settings, clock)?;
@@ -111,7 +120,7 @@ fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorReco
     let names = tool::select(&settings.tools.enabled, &[]).map_err(|error| {
         let mut record = ErrorRecord::new(ErrorKind::Usage, error.to_string());
         record.hint = error.hint();
-        record
+        located(record, settings, "tools.enabled")
     })?;
     let read = &settings.tools.read;
     let tool_settings = tool::ToolSettings {
@@ -123,6 +132,20 @@ fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorReco
         home: env.home(),
     };
     Ok(tool::builtin(&tool_settings, &names))
+}
+
+/// Says where a value was written that turned out wrong, unless it stands on the command line under its own flag.
+fn located(mut error: ErrorRecord, settings: &Settings, key: &str) -> ErrorRecord {
+    let origin = settings.origin(key);
+    let elsewhere = match origin {
+        Origin::BuiltIn => false,
+        Origin::File { .. } | Origin::Env(_) => true,
+        Origin::Flag(flag) => flag == SET,
+    };
+    if elsewhere && error.kind == ErrorKind::Usage {
+        error.message = format!("{origin}: {}", error.message);
+    }
+    error
 }
 
 fn guard(settings: &Settings, env: &Env, cwd: &Path) -> tool::Confine {

@@ -155,7 +155,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TEXT|@FILE", allow_hyphen_values = true)]
     pub append_system: Vec<String>,
 
-    /// Tools: names, globs, none, ro, rw, all; a list of only +x and -x edits the configured set
+    /// Tools: names, globs, none or ro; a list of only +x and -x edits the configured set
     #[arg(short, long, value_name = "LIST", allow_hyphen_values = true)]
     pub tools: Option<String>,
 
@@ -194,7 +194,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub timeout: Option<String>,
 
-    /// Another configuration file, above all others
+    /// Configuration file; the only one this version reads
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     pub config: Option<PathBuf>,
 
@@ -202,7 +202,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "KEY=VALUE", allow_hyphen_values = true)]
     pub set: Vec<String>,
 
-    /// Ignore user and project files
+    /// Run although there is a project or user file, which this version does not read
     #[arg(long)]
     pub bare: bool,
 

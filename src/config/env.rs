@@ -29,6 +29,9 @@ pub(super) const READ: [(&str, Option<&str>); 13] = [
     ("PIRN_BACKTRACE", None),
 ];
 
+/// Those of them that are errors in this version; a typing mistake is never taken for one.
+const LATER: [&str; 4] = ["PIRN_LOG", "PIRN_MAX_COST", "PIRN_PROFILE", "PIRN_TRUST"];
+
 /// Variables of ours that children get: a pirn below a pirn sees them.
 const GIVEN_TO_CHILDREN: [&str; 9] = [
     "PIRN_SESSION_ID",
@@ -77,6 +80,16 @@ impl Env {
     /// The text of a variable; `None` when it is unset, empty or not UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.vars.get(name)?.to_str()
+    }
+
+    /// Whether a variable holds anything.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.vars.contains_key(name)
+    }
+
+    /// Whether a variable holds bytes that are not UTF-8.
+    pub fn is_unreadable(&self, name: &str) -> bool {
+        self.is_set(name) && self.text(name).is_none()
     }
 
     /// A variable as a path.
@@ -129,7 +142,8 @@ impl Env {
                 || READ.iter().any(|(read, _)| *read == name)
         };
         let ours = self.vars.keys().filter(|name| name.starts_with("PIRN_") && !known(name));
-        ours.map(|name| match nearest(name, READ.iter().map(|(read, _)| *read)) {
+        let useful = || READ.iter().map(|(read, _)| *read).filter(|read| !LATER.contains(read));
+        ours.map(|name| match nearest(name, useful()) {
             Some(read) => format!("unknown variable {name} (did you mean {read}?)"),
             None => format!("unknown variable {name}"),
         })
@@ -138,8 +152,7 @@ impl Env {
 
     /// Variables of ours that are read but hold bytes that are not UTF-8.
     pub(super) fn unreadable(&self) -> impl Iterator<Item = &'static str> + '_ {
-        let broken = |name: &str| self.vars.get(name).is_some_and(|value| value.to_str().is_none());
-        READ.iter().map(|(name, _)| *name).filter(move |name| broken(name))
+        READ.iter().map(|(name, _)| *name).filter(|name| self.is_unreadable(name))
     }
 }
 
@@ -187,6 +200,7 @@ mod tests {
     fn unknown_variables_of_ours_are_warned_about_with_a_suggestion() {
         let known = env(&[("PIRN", "1"), ("PIRN_RUN_TOKEN", "x"), ("PIRN_DEPTH", "1"), ("PIRN_ARG_PATH", "x")]);
         assert_eq!(known.warnings(), Vec::<String>::new());
+        assert_eq!(env(&[("PIRN_LOGG", "x")]).warnings(), ["unknown variable PIRN_LOGG"]);
         let typo = env(&[("PIRN_MODLE", "x"), ("PIRN_WHATEVER", "x")]);
         assert_eq!(
             typo.warnings(),

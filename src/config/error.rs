@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::model::{ErrorKind, ErrorRecord};
 
 /// How many errors are shown; the rest is counted.
-const ERRORS_SHOWN_MAX: usize = 50;
+pub(super) const ERRORS_SHOWN_MAX: usize = 50;
 
 /// Where a setting was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,6 +13,9 @@ pub enum ExpandError {
     /// The variable is unset or empty and the reference has no default.
     #[error("the variable {0} is not set")]
     Unset(String),
+    /// The variable holds bytes that are not UTF-8.
+    #[error("the variable {0} is not UTF-8")]
+    Unreadable(String),
     #[error("a reference is written ${{NAME}} or ${{NAME:-default}}")]
     Malformed,
 }
@@ -31,6 +34,9 @@ pub fn expand(text: &str, env: &Env) -> Result<String, ExpandError> {
         match piece {
             Piece::Literal(literal) => out.push_str(literal),
             Piece::Reference { name, default } => {
+                if env.is_unreadable(name) {
+                    return Err(ExpandError::Unreadable(name.to_owned()));
+                }
                 let value = env.text(name).or(default);
                 out.push_str(value.ok_or_else(|| ExpandError::Unset(name.to_owned()))?);
             }

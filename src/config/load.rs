@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::Env;
 use super::env::READ;
-use super::error::{ConfigError, ConfigErrors, Origin, Place};
+use super::error::{ConfigError, ConfigErrors, ERRORS_SHOWN_MAX, Origin, Place};
 use super::expand::expand;
 use super::node::{Data, Name, Node, at_path, from_value, parse_file, parse_set};
 use super::read::{FileError, is_header_value, later, quoted, read_open};
@@ -26,6 +26,7 @@ use crate::model::Headers;
 /// Keys that begin so belong to the user and are never read.
 const IGNORED_PREFIX: &str = "x-";
 const PROVIDERS: &str = "providers";
+const MODELS: &str = "models";
 /// The name of the built-in model's provider.
 const DEMO: &str = "demo";
 
@@ -116,6 +117,9 @@ impl Loader {
         }
         if env.text("PIRN_PROFILE").is_some() {
             self.errors.push(later("profiles", Origin::Env("PIRN_PROFILE".to_owned())));
+        }
+        if env.text("PIRN_LOG").is_some() {
+            self.errors.push(later("the log", Origin::Env("PIRN_LOG".to_owned())));
         }
         if env.switch("PIRN_TRUST") {
             self.errors.push(later("trust", Origin::Env("PIRN_TRUST".to_owned())));
@@ -215,7 +219,7 @@ fn read_root(layer: &mut Layer<'_>, settings: &mut Settings, root: Node) {
     for (name, node) in entries {
         match name.text.as_str() {
             PROVIDERS => read_named(layer, name, node, PROVIDER, &mut settings.providers),
-            "models" => read_named(layer, name, node, MODEL, &mut settings.models),
+            MODELS => read_named(layer, name, node, MODEL, &mut settings.models),
             text if NAMED_LATER.contains(&text) => read_named_later(layer, name, node),
             _ => read_entry(layer, "", "", SETTINGS, settings, name, node),
         }
@@ -253,12 +257,51 @@ fn read_named<T: Default>(
             layer.errors.push(ConfigError::new(name.at, message));
             continue;
         }
+        if table == MODELS && (name.text.is_empty() || name.text.contains(',') || name.text == DEMO) {
+            layer.errors.push(ConfigError::new(name.at, format!("{key}: an alias cannot have this name")));
+            continue;
+        }
+        if refuse_split_name(layer, &table, &name, &inner, keys) {
+            continue;
+        }
         layer.origins.insert(key.clone(), name.at);
         let target = targets.entry(name.text).or_default();
         for (name, node) in inner {
             read_entry(layer, &key, "", keys, target, name, node);
         }
     }
+}
+
+/// `[models.qwen3.5]` is a table `5` in a table `qwen3`; nobody means that.
+fn refuse_split_name<T>(
+    layer: &mut Layer<'_>,
+    table: &str,
+    name: &Name,
+    inner: &[(Name, Node)],
+    keys: &'static [Key<T>],
+) -> bool {
+    let known = |part: &str| {
+        let mut heads = keys.iter().filter_map(|key| key.name.split('.').next());
+        heads.any(|head| head == part) || part.starts_with(IGNORED_PREFIX)
+    };
+    let split = |(part, node): &(Name, Node)| matches!(node.data, Data::Table(_)) && !known(&part.text);
+    if inner.is_empty() || !inner.iter().all(split) {
+        return false;
+    }
+    for (part, node) in inner {
+        let mut whole = format!("{}.{}", name.text, part.text);
+        let mut node = node;
+        while let Data::Table(entries) = &node.data
+            && let [entry] = entries.as_slice()
+            && split(entry)
+        {
+            whole = format!("{whole}.{}", entry.0.text);
+            node = &entry.1;
+        }
+        let message = format!("{table}.{whole}: a name with a dot needs quotes: {table}.{}", quoted(&whole));
+        layer.errors.push(ConfigError::new(part.at.clone(), message));
+    }
+    true
 }
 
 fn read_named_later(layer: &mut Layer<'_>, name: Name, node: Node) {
@@ -287,8 +330,15 @@ fn read_entry<T>(
     if name.text.starts_with(IGNORED_PREFIX) {
         return;
     }
+    let above = shown;
     let shown = join(shown, &quoted(&name.text));
     let path = join(path, &name.text);
+    if name.text.contains('.') {
+        // A name in quotes is one name, whatever dots it holds.
+        let meant = keys.iter().any(|key| key.name == path).then(|| join(above, &name.text));
+        layer.errors.push(ConfigError::new(name.at, format!("unknown key {shown}")).suggest(meant));
+        return;
+    }
     if let Some(key) = keys.iter().find(|key| key.name == path) {
         return key.rule.apply(layer, target, &shown, &name, node);
     }
@@ -311,7 +361,9 @@ fn read_entry<T>(
         layer.errors.push(later(&shown, name.at));
         return;
     }
-    let suggestion = suggest(&shown, &path, &name.text, keys);
+    // Nobody reads more, and looking for them takes time.
+    let suggestion =
+        if layer.errors.len() < ERRORS_SHOWN_MAX { suggest(&shown, &path, &name.text, keys) } else { None };
     layer.errors.push(ConfigError::new(name.at, format!("unknown key {shown}")).suggest(suggestion));
 }
 
@@ -323,8 +375,9 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// A key of the same table that looks like this one, else one of this very name in another table.
-fn suggest<T>(shown: &str, path: &str, name: &str, keys: &[Key<T>]) -> Option<String> {
+/// A key of the same table that looks like this one, else one of this very name in another table, else one there that
+/// looks like it.
+fn suggest<T>(shown: &str, path: &str, name: &str, keys: &'static [Key<T>]) -> Option<String> {
     let parent = path.strip_suffix(name)?;
     let mut siblings: Vec<&str> =
         keys.iter().filter_map(|key| key.name.strip_prefix(parent)).filter_map(|rest| rest.split('.').next()).collect();
@@ -339,6 +392,12 @@ fn suggest<T>(shown: &str, path: &str, name: &str, keys: &[Key<T>]) -> Option<St
         return Some(format!("{before}{sibling}"));
     }
     let above = shown.strip_suffix(path)?;
-    let elsewhere = keys.iter().find(|key| key.name.rsplit('.').next() == Some(name))?;
-    Some(format!("{above}{}", elsewhere.name))
+    let last = |key: &'static Key<T>| key.name.rsplit('.').next().unwrap_or(key.name);
+    let elsewhere = |wanted: &str| keys.iter().find(|key| last(key) == wanted);
+    let near = || {
+        let available = keys.iter().filter(|key| key.name.contains('.') && !matches!(key.rule, Rule::Later));
+        elsewhere(nearest(name, available.map(last))?)
+    };
+    let found = elsewhere(name).or_else(|| if shown == name { near() } else { None })?;
+    Some(format!("{above}{}", found.name))
 }

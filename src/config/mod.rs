@@ -64,6 +64,7 @@ mod schema;
 mod settings;
 mod suggest;
 mod units;
+mod unread;
 mod url;
 
 pub use env::{Env, Proxies};
@@ -78,6 +79,7 @@ pub use settings::{
 };
 pub use suggest::nearest;
 pub use units::{UnitError, parse_duration, parse_size};
+pub use unread::refuse_unread;
 pub use url::{host, host_name, is_loopback};
 
 /// The built-in layer as a commented file; a test proves that it says what [`Settings::default`] says.

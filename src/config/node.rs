@@ -195,23 +195,44 @@ fn from_toml(value: &DeValue<'_>, place: &dyn Fn(usize) -> Origin) -> Data {
     }
 }
 
+/// Bytes between two counts of characters; a column is found by counting at most so many, however long the line.
+const BLOCK_BYTES: usize = 1024;
+
 /// Turns byte offsets into lines and columns.
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,
+    /// Characters before each block.
+    blocks: Vec<usize>,
 }
 
 impl<'a> Lines<'a> {
     fn new(text: &'a str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { text, starts }
+        let mut blocks = vec![0];
+        let mut characters = 0;
+        for block in text.as_bytes().chunks(BLOCK_BYTES) {
+            characters += count_chars(block);
+            blocks.push(characters);
+        }
+        Self { text, starts, blocks }
     }
 
     /// Both count from 1; the column counts characters.
     fn locate(&self, offset: usize) -> (usize, usize) {
         let line = self.starts.partition_point(|start| *start <= offset);
         let start = line.checked_sub(1).and_then(|at| self.starts.get(at)).copied().unwrap_or(0);
-        let before = self.text.get(start..offset).map_or(0, |before| before.chars().count());
-        (line, before + 1)
+        (line, self.chars_before(offset).saturating_sub(self.chars_before(start)) + 1)
     }
+
+    fn chars_before(&self, offset: usize) -> usize {
+        let block = offset / BLOCK_BYTES;
+        let rest = self.text.as_bytes().get(block * BLOCK_BYTES..offset).unwrap_or_default();
+        self.blocks.get(block).copied().unwrap_or_default() + count_chars(rest)
+    }
+}
+
+/// Characters that begin in these bytes of UTF-8.
+fn count_chars(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| (**byte & 0b1100_0000) != 0b1000_0000).count()
 }

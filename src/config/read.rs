@@ -23,6 +23,12 @@ use crate::model::Secret;
 /// The largest file a configuration or an `@file` in it may be, in bytes.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Items of a list; more are a mistake, and each may cost a look at the disk.
+const LIST_ITEMS_MAX: usize = 10_000;
+
+/// Headers that the HTTP client makes from the request itself; another one would contradict it (HTTP-3).
+const OWN_HEADERS: [&str; 4] = ["connection", "content-length", "host", "transfer-encoding"];
+
 /// The wires that can be named, and the one that exists.
 const APIS: [&str; 4] = ["anthropic-messages", "openai-completions", "openai-responses", "google-generative-ai"];
 const API_NOW: &str = "openai-completions";
@@ -136,11 +142,18 @@ impl KeyName<'_> {
 
     pub(super) fn list(self, node: Node) -> Read<Vec<(String, Origin)>> {
         let Data::List(items) = node.data else { return Err(self.expected("an array of strings", &node)) };
+        if items.len() > LIST_ITEMS_MAX {
+            return Err(self.too_many(&node.at));
+        }
         let text = |item: Node| match item.data {
             Data::Text(text) => Ok((text, item.at)),
             _ => Err(self.expected("an array of strings", &item)),
         };
         items.into_iter().map(text).collect()
+    }
+
+    fn too_many(self, at: &Origin) -> ConfigError {
+        self.wrong(at, format_args!("must not have more than {LIST_ITEMS_MAX} items"))
     }
 
     pub(super) fn specs(self, node: Node) -> Read<String> {
@@ -155,12 +168,16 @@ impl KeyName<'_> {
     /// Outside of files a list may be written with commas.
     pub(super) fn edit(self, list: &mut Vec<String>, node: Node) -> Read<()> {
         let in_file = matches!(node.at, Origin::File { .. });
+        let node_at = node.at.clone();
         let node = node.settle(true);
         let items = match &node.data {
             Data::Text(text) if !in_file => text.split(',').map(|item| item.trim().to_owned()).collect(),
             _ => texts(self.list(node)?),
         };
         let items: Vec<String> = items.into_iter().filter(|item: &String| !item.is_empty()).collect();
+        if items.len() > LIST_ITEMS_MAX {
+            return Err(self.too_many(&node_at));
+        }
         let edits = !items.is_empty() && items.iter().all(|item| item.starts_with(['+', '-']));
         if !edits {
             list.clear();
@@ -237,6 +254,9 @@ impl KeyName<'_> {
             if name.text.is_empty() || !name.text.bytes().all(is_token) {
                 return Err(key.wrong(&name.at, "is no valid header name"));
             }
+            if OWN_HEADERS.iter().any(|own| name.text.eq_ignore_ascii_case(own)) {
+                return Err(key.wrong(&name.at, "cannot be set; the request itself decides it"));
+            }
             let removed = match &node.data {
                 Data::Bool(value) => !value,
                 Data::Loose(written) => written == "false",
@@ -257,10 +277,15 @@ impl KeyName<'_> {
         entries.into_iter().map(header).collect()
     }
 
-    pub(super) fn object(self, node: Node) -> Read<Map<String, Value>> {
+    /// A table without the `own` keys.
+    pub(super) fn object(self, own: &[&str], node: Node) -> Read<Map<String, Value>> {
         let node = node.settle(false);
         let Data::Table(entries) = node.data else { return Err(self.expected("a table", &node)) };
         let value = |(name, node): (Name, Node)| {
+            if own.contains(&name.text.as_str()) {
+                let key = format!("{}.{}", self.0, name.text);
+                return Err(KeyName(&key).wrong(&name.at, "cannot be set; the run itself decides it"));
+            }
             let value = node.into_json();
             let value = value.map_err(|part| self.wrong(&part.at, format_args!("cannot hold {}", part.kind())))?;
             Ok((name.text, value))

@@ -63,8 +63,11 @@ pub(super) enum Rule<T> {
     /// One of the known wires, of which one works now.
     Api(fn(&mut T, String)),
     Headers(fn(&mut T, &str, Option<String>)),
-    /// Any table; merged key by key.
-    Open(fn(&mut T) -> &mut Map<String, Value>),
+    /// Any table without the `own` keys; merged key by key.
+    Open {
+        own: &'static [&'static str],
+        map: fn(&mut T) -> &mut Map<String, Value>,
+    },
 }
 
 /// What reading one layer needs and gathers.
@@ -130,7 +133,7 @@ impl<T> Rule<T> {
                     set(target, &header, value);
                 }
             }
-            Self::Open(map) => merge(map(target), key.object(node)?),
+            Self::Open { own, map } => merge(map(target), key.object(own, node)?),
         }
         Ok(())
     }

@@ -37,6 +37,9 @@ const OPTIONAL_FIELDS: &[&str] = &[
     "prompt_cache_retention",
 ];
 
+/// Request fields that that are the run's own: another model, other messages or no stream would be another run.
+const OWN_FIELDS: &[&str] = &["model", "messages", "stream", "tools"];
+
 /// Tables whose entries have names of the user's choice, where no entry can be set yet.
 pub(super) const NAMED_LATER: [&str; 3] = ["hooks", "mcp", "profiles"];
 /// The table whose unknown tables are command tools, which cannot be set yet.
@@ -238,7 +241,7 @@ pub(super) static MODEL: &[Key<ModelSettings>] = &[
     key("input", Rule::Words(INPUTS, |m, words| m.input = Some(words.iter().map(|word| input(word)).collect()))),
     key("reasoning", Rule::Bool(|m, on| m.reasoning = Some(on))),
     later("background"),
-    key("options", Rule::Open(|m| &mut m.options)),
+    key("options", Rule::Open { own: OWN_FIELDS, map: |m| &mut m.options }),
 ];
 
 /// Sets a value that a checked word names.

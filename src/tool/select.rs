@@ -47,6 +47,9 @@ pub enum SelectError {
     /// The tool is planned.
     #[error("tool {name} is not available in this version")]
     Unavailable { name: String },
+    /// The preset holds tools that are planned; running without them would be another run than the one asked for.
+    #[error("the preset {name} needs {missing}, which {} not available in this version", are(missing))]
+    UnavailablePreset { name: &'static str, missing: String },
     /// Nothing has this name.
     #[error("unknown tool {name}")]
     Unknown { name: String, suggestion: Option<&'static str> },
@@ -60,13 +63,31 @@ impl SelectError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unknown { suggestion: Some(name), .. } => Some(format!("did you mean {name}?")),
-            Self::Unknown { suggestion: None, .. } | Self::Unavailable { .. } => {
+            Self::Unknown { suggestion: None, .. } | Self::Unavailable { .. } | Self::UnavailablePreset { .. } => {
                 let names: Vec<&str> = KNOWN.iter().filter(|tool| tool.built).map(|tool| tool.name).collect();
-                Some(format!("available: {}; none, ro, rw, all", names.join(", ")))
+                let presets: Vec<&str> = whole_presets().collect();
+                Some(format!("available: {}; {}", names.join(", "), presets.join(", ")))
             }
             Self::Blank => None,
         }
     }
+}
+
+/// The verb for a list of names.
+fn are(names: &str) -> &'static str {
+    if names.contains(',') { "are" } else { "is" }
+}
+
+/// What a preset promises and this version lacks. Only tools that change things are missed: `ro` is read-only either
+/// way, and what it finds with fewer tools is the same.
+fn missing(preset: Preset) -> String {
+    let lacks = |tool: &&Known| !tool.built && tool.preset > Preset::Ro && tool.preset <= preset;
+    KNOWN.iter().filter(lacks).map(|tool| tool.name).collect::<Vec<_>>().join(", ")
+}
+
+/// The presets that can be turned on.
+fn whole_presets() -> impl Iterator<Item = &'static str> {
+    PRESETS.into_iter().filter(|(_, preset)| missing(*preset).is_empty()).map(|(word, _)| word)
 }
 
 /// The names a list stands for, in the order of the tools. Items are presets, names and globs, each perhaps behind
@@ -85,6 +106,13 @@ pub fn select(list: &[String], configured: &[String]) -> Result<Vec<String>, Sel
             (_, Some(name)) => (name, false),
             (None, None) => (item, true),
         };
+        let preset = PRESETS.into_iter().find(|(word, _)| *word == name);
+        if let Some((name, missing)) = preset.map(|(word, preset)| (word, missing(preset)))
+            && enable
+            && !missing.is_empty()
+        {
+            return Err(SelectError::UnavailablePreset { name, missing });
+        }
         let matched = match matched(name) {
             // What is not there need not be taken away.
             Err(SelectError::Unavailable { .. }) if !enable => continue,
@@ -125,7 +153,7 @@ fn matched(name: &str) -> Result<[bool; KNOWN.len()], SelectError> {
 }
 
 fn similar(name: &str) -> Option<&'static str> {
-    let words = KNOWN.iter().filter(|tool| tool.built).map(|tool| tool.name).chain(PRESETS.map(|(word, _)| word));
+    let words = KNOWN.iter().filter(|tool| tool.built).map(|tool| tool.name).chain(whole_presets());
     let scored = words.map(|word| (word, strsim::jaro_winkler(&name.to_lowercase(), word)));
     let best = scored.max_by(|a, b| a.1.total_cmp(&b.1));
     best.filter(|(_, score)| *score >= SIMILAR_MIN).map(|(word, _)| word)
@@ -170,8 +198,8 @@ mod tests {
     fn presets_names_globs_and_edits_choose_tools() {
         for (list, configured, want) in [
             (&["ro"][..], &[][..], &["read", "ls"][..]),
-            (&["rw"], &[], &["read", "ls"]),
-            (&["all"], &[], &["read", "ls"]),
+            (&["-rw"], &["read"], &[]),
+            (&["read", "-all", "+ls"], &[], &["ls"]),
             (&["none"], &["read"], &[]),
             (&[], &["read"], &[]),
             (&["ls", "read"], &[], &["read", "ls"]),
@@ -195,12 +223,22 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_with_a_hint() {
         for (list, text, hint) in [
-            ("write", "tool write is not available in this version", "available: read, ls; none, ro, rw, all"),
-            ("+bash", "tool bash is not available in this version", "available: read, ls; none, ro, rw, all"),
-            ("w*", "tool w* is not available in this version", "available: read, ls; none, ro, rw, all"),
+            ("write", "tool write is not available in this version", "available: read, ls; none, ro"),
+            ("+bash", "tool bash is not available in this version", "available: read, ls; none, ro"),
+            ("w*", "tool w* is not available in this version", "available: read, ls; none, ro"),
+            (
+                "rw",
+                "the preset rw needs write, edit, which are not available in this version",
+                "available: read, ls; none, ro",
+            ),
+            (
+                "+all",
+                "the preset all needs write, edit, bash, which are not available in this version",
+                "available: read, ls; none, ro",
+            ),
             ("raed", "unknown tool raed", "did you mean read?"),
             ("Read", "unknown tool Read", "did you mean read?"),
-            ("xyz*", "unknown tool xyz*", "available: read, ls; none, ro, rw, all"),
+            ("xyz*", "unknown tool xyz*", "available: read, ls; none, ro"),
         ] {
             let error = select(&names(&[list]), &[]).unwrap_err();
             assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (text, Some(hint)));

@@ -1,6 +1,8 @@
 //! The catalogue: which model a spec names, which dialect a server gets, which key a request is signed
 //! with. Cases are those of `tests/cases/providers.md`.
 
+use std::ffi::OsString;
+
 use pirn::config::{Env, Origin, Settings, Sources, load};
 use pirn::model::{ErrorKind, ErrorRecord, Input, Model, Thinking, ThinkingStyle};
 use pirn::port::{Credential, Models as _};
@@ -122,13 +124,83 @@ fn no_model_means_the_best_provider_with_a_key() {
 }
 
 #[test]
-fn no_key_anywhere_is_an_auth_error_naming_the_variables_and_the_demo() {
+fn no_key_anywhere_is_an_auth_error_naming_the_variables_that_would_help_and_the_demo() {
     let error = choose(&[("OLLAMA_API_KEY", "k")], &[], "").unwrap_err();
     assert_eq!(error.kind, ErrorKind::Auth);
-    for variable in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN"] {
-        assert!(error.message.contains(variable), "{error:?}");
+    for (variable, helps) in
+        [("OPENAI_API_KEY", true), ("HF_TOKEN", true), ("ANTHROPIC_API_KEY", false), ("GEMINI_API_KEY", false)]
+    {
+        assert_eq!(error.message.contains(variable), helps, "{error:?}");
     }
     assert!(error.hint.unwrap().contains("pirn -m demo"));
+}
+
+#[test]
+fn a_best_provider_that_cannot_be_used_yet_names_the_next_one_with_a_key() {
+    let two = [("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k")];
+    let error = choose(&two, &[], "").unwrap_err();
+    assert_eq!((error.kind, error.hint.as_deref()), (ErrorKind::Usage, Some("pirn -m openai/gpt-6.2-sol")));
+    assert!(error.message.contains("speaks anthropic-messages, which is not available"), "{error:?}");
+    let alone = choose(&two[..1], &[], "").unwrap_err();
+    assert_eq!(alone.kind, ErrorKind::Usage);
+}
+
+#[test]
+fn a_provider_in_other_letters_is_never_taken_for_the_start_of_an_aggregators_id() {
+    let sets = ["providers.local.base_url=http://127.0.0.1:9/v1"];
+    for (spec, hint) in [
+        ("Openai/gpt-5-mini", "did you mean openai/gpt-5-mini?"),
+        ("OPENAI/gpt-5-mini:low", "did you mean openai/gpt-5-mini:low?"),
+        ("Local/x", "did you mean local/x?"),
+        ("Demo/demo", "did you mean demo/demo?"),
+    ] {
+        let error = choose(&[("OPENROUTER_API_KEY", "k")], &sets, spec).unwrap_err();
+        assert_eq!((error.kind, error.hint.as_deref()), (ErrorKind::Usage, Some(hint)), "{spec}");
+    }
+    for spec in ["Mistralai/codestral-2508", "istralai/codestral-2508"] {
+        assert_eq!(choose(&[], &sets, spec).unwrap_err().kind, ErrorKind::Usage, "{spec}");
+    }
+    assert_eq!(spec_of(&[], &sets, "mistralai/codestral-2508"), "openrouter/mistralai/codestral-2508");
+}
+
+#[test]
+fn an_alias_takes_the_same_specs_as_a_model() {
+    let sets = ["models.deep.id=openai/gpt-5-mini:high", "models.d.id=demo", "models.b.id=b", "models.c.id=b"];
+    let level = |spec: &str| choose(&[], &sets, spec).map(|choice| (choice.model.spec(), choice.thinking)).unwrap();
+    assert_eq!(level("deep"), ("openai/gpt-5-mini".to_owned(), Some(Thinking::High)));
+    assert_eq!(level("deep:low"), ("openai/gpt-5-mini".to_owned(), Some(Thinking::Low)));
+    assert_eq!(level("d").0, "demo/demo");
+    for alias in ["b", "c"] {
+        let error = choose(&[], &sets, alias).unwrap_err();
+        assert_eq!(error.message, format!("models.{alias}.id: no model is called b"));
+        assert!(!error.hint.unwrap().contains("did you mean b?"));
+    }
+    let own = ["providers.local.base_url=http://127.0.0.1:9/v1", "models.m.id=local/some:high"];
+    assert_eq!(spec_of(&[], &own, ""), "local/some");
+    let listed = catalogue(&[], &own).list("some").unwrap();
+    assert_eq!(listed.iter().map(|row| row.model.spec()).collect::<Vec<_>>(), ["local/some"]);
+}
+
+#[test]
+fn a_key_variable_that_holds_no_key_is_named_and_nothing_goes_out_unsigned() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let blank = OsString::from(" ");
+    let bytes = OsString::from_vec(vec![b'k', 0xff]);
+    for (variable, value, sets, spec, wanted) in [
+        ("OPENAI_API_KEY", &blank, &[][..], "openai/x", "the key of openai: OPENAI_API_KEY is blank"),
+        ("OPENAI_API_KEY", &blank, &[], "", "the key of openai: OPENAI_API_KEY is blank"),
+        ("OPENAI_API_KEY", &bytes, &[], "openai/x", "the key of openai: OPENAI_API_KEY is not UTF-8"),
+        ("OLLAMA_API_KEY", &bytes, &[], "ollama/x", "the key of ollama: OLLAMA_API_KEY is not UTF-8"),
+        ("OTHER", &blank, &["providers.openai.api_key=${A:-}"], "openai/x", "providers.openai.api_key is blank"),
+        ("A", &blank, &["providers.openai.api_key=$A"], "openai/x", "providers.openai.api_key is blank"),
+        ("A", &bytes, &["providers.openai.api_key=$A"], "openai/x", "the key of openai: A is not UTF-8"),
+        ("OPENAI_BASE_URL", &bytes, &[], "openai/x", "OPENAI_BASE_URL is not UTF-8"),
+    ] {
+        let env = Env::from_pairs([(variable, value.clone())]);
+        let catalogue = Catalogue::new(&settings(&env, sets), &env).unwrap();
+        let error = catalogue.choose(spec).and_then(|choice| catalogue.connection(&choice.model)).unwrap_err();
+        assert_eq!(error.message, wanted);
+    }
 }
 
 #[test]

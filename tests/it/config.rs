@@ -499,3 +499,62 @@ proptest::proptest! {
         drop(bench.sets(&[text.as_str()]));
     }
 }
+
+#[test]
+fn a_name_in_quotes_is_one_name_and_a_name_with_a_dot_needs_them_cfg_01() {
+    let bench = Bench::new(&[]);
+    for (text, wanted) in [
+        ("\"limits.max_turns\" = 1\n", "c.toml:1:1: unknown key \"limits.max_turns\" (did you mean limits.max_turns?)"),
+        ("[limits]\n\"a.b\" = 1\n", "c.toml:2:1: unknown key limits.\"a.b\""),
+        (
+            "[models.m]\nid = \"openai/x\"\n\"price.input\" = 1\n",
+            "c.toml:3:1: unknown key models.m.\"price.input\" (did you mean models.m.price.input?)",
+        ),
+        (
+            "[models.qwen3.5]\nid = \"openai/x\"\n",
+            "c.toml:1:15: models.qwen3.5: a name with a dot needs quotes: models.\"qwen3.5\"",
+        ),
+        (
+            "[providers.my.own.host]\nbase_url = \"http://h/v1\"\n",
+            "c.toml:1:15: providers.my.own.host: a name with a dot needs quotes: providers.\"my.own.host\"",
+        ),
+        ("timeot = 5\n", "c.toml:1:1: unknown key timeot (did you mean limits.timeout?)"),
+        ("[models.demo]\nid = \"openai/x\"\n", "c.toml:1:9: models.demo: an alias cannot have this name"),
+    ] {
+        assert_eq!(bench.file(text).unwrap_err(), wanted, "{text}");
+    }
+}
+
+#[test]
+fn nothing_replaces_what_the_run_itself_decides_of_a_request() {
+    let bench = Bench::new(&[]);
+    for field in ["model", "messages", "stream", "tools"] {
+        let text = format!("[models.m]\nid = \"openai/x\"\noptions.{field} = 1\n");
+        let error = bench.file(&text).unwrap_err();
+        assert_eq!(error, format!("c.toml:3:9: models.m.options.{field} cannot be set; the run itself decides it"));
+    }
+    for header in ["Host", "content-length", "Transfer-Encoding", "connection"] {
+        let error = bench.sets(&[&format!("providers.openai.headers.{header}=x")]).unwrap_err();
+        let wanted = "cannot be set; the request itself decides it";
+        assert_eq!(error, format!("--set: providers.openai.headers.{header} {wanted}"));
+    }
+}
+
+#[test]
+fn a_list_has_a_limit_and_a_long_line_costs_no_more_than_its_length() {
+    let bench = Bench::new(&[]);
+    for (key, item) in [("append_system", "a"), ("tools.roots", "a"), ("tools.enabled", "ls"), ("model", "m")] {
+        let list = |count: usize| format!("{key} = [{}]\n", vec![format!("\"{item}\""); count].join(","));
+        assert!(bench.file(&list(10_000)).is_ok(), "{key}");
+        let column = key.len() + 4;
+        let error = bench.file(&list(10_001)).unwrap_err();
+        assert_eq!(error, format!("c.toml:1:{column}: {key} must not have more than 10000 items"));
+        // Minutes, if each place were counted from the start of the line.
+        assert!(bench.file(&list(150_000)).is_err());
+    }
+    let wide = format!("append_system = [\"{}\", 5]\n", "\u{e9}".repeat(3000));
+    assert!(bench.file(&wide).unwrap_err().starts_with("c.toml:1:3022: "), "columns count characters");
+    let many: String = (0..10_001).map(|at| format!("+{at},")).collect();
+    let error = load(&Sources { env: &Env::from_pairs([("PIRN_TOOLS", many)]), ..bench.sources() }).unwrap_err();
+    assert_eq!(error.to_string(), "PIRN_TOOLS: tools.enabled must not have more than 10000 items");
+}

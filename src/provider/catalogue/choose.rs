@@ -6,8 +6,9 @@
 //!
 //! Must not know: what the model is used for.
 
+use super::table::Row;
 use super::{Catalogue, DEMO, OPENAI_COMPLETIONS, clamp, demo_model, record};
-use crate::config::nearest;
+use crate::config::{key_path, nearest};
 use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
 
 /// How many models an error names.
@@ -32,9 +33,9 @@ pub struct Choice {
 
 /// What a spec names, before facts are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Picked {
-    provider: String,
-    id: String,
+pub(super) struct Picked {
+    pub(super) provider: String,
+    pub(super) id: String,
     alias: Option<String>,
     level: Option<Thinking>,
 }
@@ -44,6 +45,9 @@ impl Picked {
         Self { provider: provider.to_owned(), id: id.to_owned(), alias: None, level: None }
     }
 }
+
+/// Finds a spec that is a name as a whole.
+type Exact<'a> = dyn Fn(&str) -> Result<Option<Picked>, ErrorRecord> + 'a;
 
 impl Catalogue {
     /// Finds the model a spec names: `provider/id`, an alias, a unique end of an id (makers before aggregators),
@@ -99,54 +103,100 @@ impl Catalogue {
     /// The model used when none is named: of the providers the user defined first, then by rank.
     fn best(&self) -> Result<Picked, ErrorRecord> {
         let own = self.settings.models.iter().find_map(|(alias, model)| {
-            let (provider, id) = model.id.split_once('/')?;
+            let (provider, _) = model.id.split_once('/')?;
             let own = !self.rows.contains_key(provider) && self.settings.providers.contains_key(provider);
             let ready = own && self.key(provider, "").is_ok();
-            ready.then(|| Picked { alias: Some(alias.clone()), ..Picked::new(provider, id) })
+            let picked = ready.then(|| self.target(&model.id))?.ok()?;
+            Some(Picked { alias: Some(alias.clone()), ..picked })
         });
         if let Some(own) = own {
             return Ok(own);
         }
-        let mut ranked: Vec<_> = self.rows.iter().filter_map(|(name, row)| Some((row.rank?, name, row))).collect();
-        ranked.sort_by_key(|(rank, ..)| *rank);
-        for (_, name, row) in &ranked {
-            if let Some(id) = row.default_model.as_deref().filter(|_| self.has_key(name)) {
-                return Ok(Picked::new(name, id));
-            }
+        let defaults =
+            |(name, row): (&String, &Row)| Some((row.rank?, Picked::new(name, row.default_model.as_deref()?)));
+        let mut ranked: Vec<(u32, Picked)> = self.rows.iter().filter_map(defaults).collect();
+        ranked.sort_by_key(|(rank, _)| *rank);
+        let mut with_key = ranked.iter().map(|(_, picked)| picked).filter(|picked| self.has_key(&picked.provider));
+        let Some(first) = with_key.next() else { return Err(self.no_key(&ranked)) };
+        if let Err(error) = self.usable(first) {
+            // Another provider than the one the user pays first is the user's choice.
+            return Err(match with_key.find(|picked| self.usable(picked).is_ok()) {
+                Some(other) => error.with_hint(format!("pirn -m {}/{}", other.provider, other.id)),
+                None => error,
+            });
         }
-        let variables: Vec<String> = ranked.iter().flat_map(|(_, name, _)| self.key_variables(name)).collect();
+        Ok(first.clone())
+    }
+
+    /// Whether this version speaks a model's wire.
+    fn usable(&self, picked: &Picked) -> Result<(), ErrorRecord> {
+        match self.model(&picked.provider, &picked.id, None)? {
+            Some(model) => self.check_wire(&model),
+            None => Ok(()),
+        }
+    }
+
+    /// No provider can be used without being named: a key that is wrong is told, else what could be set.
+    fn no_key(&self, ranked: &[(u32, Picked)]) -> ErrorRecord {
+        if let Some(wrong) = ranked.iter().find_map(|(_, picked)| self.found_key(&picked.provider).err()) {
+            return wrong;
+        }
+        let usable = ranked.iter().filter(|(_, picked)| self.usable(picked).is_ok());
+        let variables: Vec<String> = usable.flat_map(|(_, picked)| self.key_variables(&picked.provider)).collect();
         let message = format!("no provider has a key; set one of {}", variables.join(", "));
-        Err(ErrorRecord::new(ErrorKind::Auth, message).with_hint("pirn -m demo needs no key"))
+        ErrorRecord::new(ErrorKind::Auth, message).with_hint("pirn -m demo needs no key")
     }
 
     fn pick(&self, spec: &str) -> Result<Picked, ErrorRecord> {
+        self.resolve(spec, &|word| self.exact(word))
+    }
+
+    /// What an alias stands for. An alias of an alias would be one more thing to get lost in.
+    pub(super) fn target(&self, id: &str) -> Result<Picked, ErrorRecord> {
+        self.resolve(id, &|word| listed(word))
+    }
+
+    /// What a spec names, with or without a level; `exact` knows the whole names, which beat everything else.
+    fn resolve(&self, spec: &str, exact: &Exact<'_>) -> Result<Picked, ErrorRecord> {
         if let Some(kind) = LATER.iter().find(|kind| spec.starts_with(**kind)) {
             return Err(usage(format!("{kind}FILE models are not available in this version")));
         }
-        if let Some(picked) = self.exact(spec)? {
+        if let Some(picked) = exact(spec)? {
             return Ok(picked);
         }
+        self.check_case(spec)?;
         let level = spec.rsplit_once(':').and_then(|(base, word)| Some((base, Thinking::from_word(word)?)));
         let Some((base, level)) = level else { return self.pick_plain(spec) };
-        let picked = match self.exact(base)? {
+        let picked = match exact(base)? {
             Some(picked) => picked,
             None => self.pick_plain(base)?,
         };
         Ok(Picked { level: Some(level), ..picked })
     }
 
-    /// The demo, an alias, or a listed model. Ids may hold colons, so this comes before levels are looked for.
+    /// An alias, the demo, or a listed model. Ids may hold colons, so this comes before levels are looked for.
     fn exact(&self, spec: &str) -> Result<Option<Picked>, ErrorRecord> {
-        if spec == DEMO || spec.split_once('/') == Some((DEMO, DEMO)) {
-            return Ok(Some(Picked::new(DEMO, DEMO)));
+        let Some(model) = self.settings.models.get(spec) else { return listed(spec) };
+        let target = self.target(&model.id).map_err(|mut error| {
+            error.message = format!("{}: {}", key_path(&["models", spec, "id"]), error.message);
+            error
+        });
+        Ok(Some(Picked { alias: Some(spec.to_owned()), ..target? }))
+    }
+
+    /// A provider in other letters would be taken for the beginning of an aggregator's id, and somebody else be paid.
+    fn check_case(&self, spec: &str) -> Result<(), ErrorRecord> {
+        let Some((first, rest)) = spec.split_once('/') else { return Ok(()) };
+        if self.is_provider(first) || first == DEMO {
+            return Ok(());
         }
-        if let Some(model) = self.settings.models.get(spec) {
-            // An alias of an alias would be one more thing to get lost in.
-            let target = self.pick_plain(&model.id)?;
-            return Ok(Some(Picked { alias: Some(spec.to_owned()), ..target }));
+        let names = self.rows.keys().chain(self.settings.providers.keys()).map(String::as_str).chain([DEMO]);
+        match names.into_iter().find(|name| name.eq_ignore_ascii_case(first)) {
+            Some(name) => {
+                Err(usage(format!("no provider is called {first}")).with_hint(format!("did you mean {name}/{rest}?")))
+            }
+            None => Ok(()),
         }
-        let Some((provider, id)) = spec.split_once('/') else { return Ok(None) };
-        Ok(record::find(provider, id)?.map(|_| Picked::new(provider, id)))
     }
 
     /// `provider/anything` of a known provider, else the end of an id.
@@ -205,7 +255,7 @@ impl Catalogue {
     /// whole id (or its part behind the last slash) before the end of one.
     pub(super) fn suffix_matches(&self, word: &str) -> Vec<String> {
         let mut all: Vec<&str> = record::specs().collect();
-        all.extend(self.settings.models.values().map(|model| model.id.as_str()));
+        all.extend(self.settings.models.values().map(|model| without_level(&model.id)));
         let mut found: Vec<((bool, bool), String)> = Vec::new();
         for spec in all {
             let Some((provider, id)) = spec.split_once('/') else { continue };
@@ -228,7 +278,8 @@ impl Catalogue {
         });
         let lower = word.to_lowercase();
         let aliases = self.settings.models.keys().map(String::as_str);
-        let near_alias = nearest(word, aliases.chain([DEMO]));
+        // An alias of this very name is the one whose id is wrong.
+        let near_alias = nearest(word, aliases.chain([DEMO]).filter(|alias| *alias != word));
         let holding: Vec<String> =
             record::specs().filter(|spec| spec.to_lowercase().contains(&lower)).map(str::to_owned).collect();
         let near_provider = || {
@@ -265,15 +316,38 @@ fn provider_of(spec: &str) -> &str {
     spec.split_once('/').map_or(spec, |(provider, _)| provider)
 }
 
-/// Whether an id ends in a word at a boundary; `true` inside: it is more than the word or its last part.
+/// The demo, or a listed model.
+fn listed(spec: &str) -> Result<Option<Picked>, ErrorRecord> {
+    if spec == DEMO || spec.split_once('/') == Some((DEMO, DEMO)) {
+        return Ok(Some(Picked::new(DEMO, DEMO)));
+    }
+    let Some((provider, id)) = spec.split_once('/') else { return Ok(None) };
+    Ok(record::find(provider, id)?.map(|_| Picked::new(provider, id)))
+}
+
+/// A spec without the level behind it.
+pub(super) fn without_level(spec: &str) -> &str {
+    match spec.rsplit_once(':') {
+        Some((base, word)) if Thinking::from_word(word).is_some() => base,
+        _ => spec,
+    }
+}
+
+/// Whether an id ends in a word at a boundary; `true` inside: it is more than the word or its last part. A word with a
+/// slash is whole parts of an id, letter by letter: it names somebody.
 fn ends_in(id: &str, word: &str) -> Option<bool> {
     let at = id.len().checked_sub(word.len())?;
     let (before, end) = id.split_at_checked(at)?;
     if word.is_empty() || !end.eq_ignore_ascii_case(word) {
         return None;
     }
+    let named = word.contains('/');
+    if named && end != word {
+        return None;
+    }
     match before.chars().next_back() {
         None | Some('/') => Some(false),
+        Some(_) if named => None,
         Some(c) => BOUNDARIES.contains(&c).then_some(true),
     }
 }

@@ -1,5 +1,6 @@
 use serde::Serialize;
 
+use super::choose::without_level;
 use super::{Catalogue, demo_model, record};
 use crate::model::{ErrorRecord, Model};
 use crate::port::{Credential, Models as _};
@@ -19,7 +20,7 @@ impl Catalogue {
     pub fn list(&self, pattern: &str) -> Result<Vec<ModelRow>, ErrorRecord> {
         let words: Vec<String> = pattern.split_whitespace().map(str::to_lowercase).collect();
         let mut specs: Vec<&str> = record::specs().collect();
-        specs.extend(self.settings.models.values().map(|model| model.id.as_str()));
+        specs.extend(self.settings.models.values().map(|model| listed_as(&model.id)));
         specs.sort_unstable();
         specs.dedup();
         let mut rows = Vec::new();
@@ -44,6 +45,12 @@ impl Catalogue {
         }
         Ok(rows)
     }
+}
+
+/// An alias's id without a level; of a listed model everything is id.
+fn listed_as(id: &str) -> &str {
+    let whole = id.split_once('/').is_some_and(|(provider, id)| matches!(record::find(provider, id), Ok(Some(_))));
+    if whole { id } else { without_level(id) }
 }
 
 fn fits(model: &Model, words: &[String]) -> bool {

@@ -141,7 +141,11 @@ impl Catalogue {
 
     /// The facts an alias states about a model that the catalogue does not list.
     fn unlisted_facts(&self, provider: &str, id: &str) -> Option<&ModelSettings> {
-        let named = |model: &&ModelSettings| model.id.split_once('/') == Some((provider, id));
+        let named = |model: &&ModelSettings| {
+            [model.id.as_str(), choose::without_level(&model.id)]
+                .iter()
+                .any(|spec| spec.split_once('/') == Some((provider, id)))
+        };
         self.settings.models.values().find(named)
     }
 
@@ -165,6 +169,9 @@ impl Catalogue {
         }
         let row = self.rows.get(provider);
         let variable = row.and_then(|row| row.base_url_variable.as_deref());
+        if let Some(name) = variable.filter(|name| self.env.is_unreadable(name)) {
+            return Err(ErrorRecord::new(ErrorKind::Config, format!("{name} is not UTF-8")));
+        }
         if let Some((name, url)) = variable.and_then(|name| Some((name, self.env.text(name)?.trim()))) {
             if host(url).is_none() {
                 let message = format!("{name} must be an http or https URL, such as http://127.0.0.1:8080/v1");
@@ -239,20 +246,31 @@ impl Catalogue {
         Ok(Some(Secret::new(key)))
     }
 
-    /// The configured key, else the first of the provider's variables that is set.
+    /// The configured key, else the first of the provider's variables that is set. A variable that holds no text or
+    /// nothing but blanks is a mistake, not a missing key: a request without one may be another account's.
     fn found_key(&self, provider: &str) -> Result<Option<String>, ErrorRecord> {
+        let auth = |message: String| ErrorRecord::new(ErrorKind::Auth, message);
         match self.provider_settings(provider).and_then(|settings| settings.api_key.as_ref()) {
             Some(ApiKey::Keyless) => Ok(None),
             Some(ApiKey::Template { text, .. }) => match expand(text.expose(), &self.env) {
+                Ok(key) if key.trim().is_empty() => {
+                    Err(auth(format!("{} is blank", key_path(&["providers", provider, "api_key"]))))
+                }
                 Ok(key) => Ok(Some(key)),
                 Err(ExpandError::Unset(name)) => Err(self.missing_key(provider, &[name])),
+                Err(ExpandError::Unreadable(name)) => Err(auth(format!("the key of {provider}: {name} is not UTF-8"))),
                 Err(problem @ ExpandError::Malformed) => {
                     Err(ErrorRecord::new(ErrorKind::Config, format!("providers.{provider}.api_key: {problem}")))
                 }
             },
             None => {
                 let variables = self.rows.get(provider).map(|row| row.keys.as_slice()).unwrap_or_default();
-                Ok(variables.iter().find_map(|name| self.env.text(name)).map(str::to_owned))
+                let Some(name) = variables.iter().find(|name| self.env.is_set(name)) else { return Ok(None) };
+                match self.env.text(name) {
+                    Some(key) if key.trim().is_empty() => Err(auth(format!("the key of {provider}: {name} is blank"))),
+                    Some(key) => Ok(Some(key.to_owned())),
+                    None => Err(auth(format!("the key of {provider}: {name} is not UTF-8"))),
+                }
             }
         }
     }
