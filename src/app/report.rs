@@ -7,6 +7,7 @@
 
 use std::io::IsTerminal;
 
+use super::signals;
 use crate::cli::{self, JsonLevel, UsageError};
 use crate::config::{Env, Settings, When};
 use crate::exit::{self, Exit};
@@ -69,6 +70,10 @@ impl Screen {
     }
 
     async fn fail_with_help(&self, error: ErrorRecord, help: Option<String>, clock: &dyn Clock) -> Exit {
+        // A signal may be what caused the failure, such as an empty stdin.
+        if let Some(cause) = signals::noted().await {
+            return self.cancelled(cause, clock).await;
+        }
         let reason = exit::reason_before_call(error.kind);
         let exit = exit::of(reason, None, Some(error.kind), None);
         self.close(exit, ResultLine::nothing_sent(exit.code, reason, Some(error)), help, clock).await
@@ -111,7 +116,11 @@ impl Screen {
             return exit;
         }
         match failure {
-            StdoutFailure::Closed => exit::of(Reason::Pipe, None, None, Some(CancelCause::Pipe)),
+            StdoutFailure::Closed => {
+                // A signal to the group may have ended the reader.
+                let cause = signals::noted_now().unwrap_or(CancelCause::Pipe);
+                exit::of(crate::turn::reason_of_abort(Some(cause)), None, None, Some(cause))
+            }
             StdoutFailure::Failed(_) => {
                 let record = ErrorRecord::new(ErrorKind::Storage, failure.to_string());
                 let exit = exit::of(Reason::Error, None, Some(record.kind), None);

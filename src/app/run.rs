@@ -17,7 +17,7 @@ use super::account::Account;
 use super::apart;
 use super::report::Screen;
 use super::setup::{self, Setup};
-use super::signals::{Signals, cause_of};
+use super::signals::{self, Signals, cause_of};
 use crate::agent::{Agent, AgentError, Listener};
 use crate::cli::{self, PromptIo, RunArgs};
 use crate::config::{Env, Settings};
@@ -136,7 +136,13 @@ async fn read_prompt(
             signal = signals.next() => return Err(Refused::Cancelled(cause_of(signal))),
             () = deadline.passed() => return Err(Refused::Cancelled(CancelCause::Timeout)),
             Some(text) = told.recv() => tell(&handle, Msg::Notice(text)).await,
-            prompt = &mut read => return prompt.map_err(Refused::Usage),
+            prompt = &mut read => {
+                // What a dying writer left is no prompt.
+                if let Some(cause) = signals::noted().await {
+                    return Err(Refused::Cancelled(cause));
+                }
+                return prompt.map_err(Refused::Usage);
+            }
         }
     }
 }
@@ -189,7 +195,9 @@ impl Running {
         let ended = self.wait(&agent, prompt.text, &handle, &mut cause, &mut stdout_failure).await;
         let verdict = match ended {
             Ended::Outcome(outcome) => match *outcome {
-                Ok(outcome) => Verdict::of(outcome, stdout_failure.as_ref()),
+                Ok(outcome) => {
+                    Verdict::of(outcome, stdout_failure.as_ref()).unless_signalled(&mut cause, &mut self.signals).await
+                }
                 Err(error) => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
             },
             Ended::Now | Ended::Stalled => return Verdict::cancelled(cause).exit(),
@@ -229,7 +237,7 @@ impl Running {
                 }
                 failure = stdout.failed(), if stdout_failure.is_none() => {
                     *stdout_failure = Some(failure);
-                    end(agent, cause, CancelCause::Pipe);
+                    end(agent, cause, self.signals.claim().await.unwrap_or(CancelCause::Pipe));
                 }
                 () = self.deadline.passed(), if cause.is_none() => end(agent, cause, CancelCause::Timeout),
                 outcome = &mut run => return Ended::Outcome(Box::new(outcome)),
@@ -389,6 +397,21 @@ impl Verdict {
                 Self { reason: Reason::Error, stop_reason, error, cause }
             }
             _ => Self { reason, stop_reason, error, cause },
+        }
+    }
+
+    /// A failure that came together with a signal is the signal's: a signal to a whole group also ends servers. What
+    /// the transcript says of it stays.
+    async fn unless_signalled(self, cause: &mut Option<CancelCause>, signals: &mut Signals) -> Self {
+        if self.stop_reason != Some(StopReason::Error) {
+            return self;
+        }
+        if cause.is_none() {
+            *cause = signals.claim().await;
+        }
+        match *cause {
+            Some(CancelCause::Hup | CancelCause::Int | CancelCause::Term) => Self::cancelled(*cause),
+            Some(CancelCause::Timeout | CancelCause::Pipe | CancelCause::Steer | CancelCause::Hook) | None => self,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Signals: the first one ends the run in order, the second one ends the process at once.
 //!
 //! Keeps true: no signal is missed from [`Signals::install`] on; one that was ignored when the process started stays
-//! ignored.
+//! ignored; a signal is known ([`noted`]) before what it caused in other processes can be seen here, so that the first
+//! cause wins.
 //!
 //! Must not know: what ending a run takes.
 
@@ -18,6 +19,8 @@ const WAITING_MAX: usize = 4;
 /// The signals of this process. Made before anything else, so that none is missed.
 pub(super) struct Signals {
     receiver: mpsc::Receiver<Signal>,
+    /// The signal that [`Signals::claim`] told before its turn.
+    claimed: Option<Signal>,
     _listeners: tokio::task::JoinSet<()>,
 }
 
@@ -34,6 +37,7 @@ impl Signals {
             if unix::is_ignored(number) {
                 continue;
             }
+            unix::note(number)?;
             let mut stream = signal(kind)?;
             let sender = sender.clone();
             listeners.spawn(async move {
@@ -44,15 +48,25 @@ impl Signals {
                 }
             });
         }
-        Ok(Self { receiver, _listeners: listeners })
+        Ok(Self { receiver, claimed: None, _listeners: listeners })
     }
 
     /// The next signal. Never ready if all are ignored.
     pub(super) async fn next(&mut self) -> Signal {
-        match self.receiver.recv().await {
-            Some(signal) => signal,
-            None => std::future::pending().await,
+        loop {
+            match self.receiver.recv().await {
+                Some(signal) if self.claimed == Some(signal) => self.claimed = None,
+                Some(signal) => return signal,
+                None => return std::future::pending().await,
+            }
         }
+    }
+
+    /// What [`noted`] tells; [`Signals::next`] will not tell that signal again.
+    pub(super) async fn claim(&mut self) -> Option<CancelCause> {
+        let signal = noted_signal().await?;
+        self.claimed = Some(signal);
+        Some(cause_of(signal))
     }
 
     /// Waits for `work`, unless a signal comes first.
@@ -60,9 +74,32 @@ impl Signals {
         tokio::select! {
             biased;
             signal = self.next() => Err(cause_of(signal)),
-            done = work => Ok(done),
+            done = work => noted().await.map_or(Ok(done), Err),
         }
     }
+}
+
+/// The cause the first signal gives, if one has come, also before [`Signals::next`] tells it. A signal to a whole group
+/// reaches this process together with its consequences, such as the end of a server or of a pipe; whoever is about to
+/// tell a failure asks here first.
+pub(super) async fn noted() -> Option<CancelCause> {
+    noted_signal().await.map(cause_of)
+}
+
+/// The same at once.
+pub(super) fn noted_now() -> Option<CancelCause> {
+    first_signal().map(cause_of)
+}
+
+async fn noted_signal() -> Option<Signal> {
+    // What is on its way may arrive.
+    tokio::task::yield_now().await;
+    first_signal()
+}
+
+fn first_signal() -> Option<Signal> {
+    let number = unix::first_noted()?;
+    [Signal::Hup, Signal::Int, Signal::Term].into_iter().find(|signal| number_of(*signal) == number)
 }
 
 /// The cause a signal gives to an abort.

@@ -96,7 +96,7 @@
 //! |---|---|
 //! | `ok` | whether `exitCode` is 0; there is no second verdict |
 //! | `exitCode` | the exit code of the process, see [`exit`](crate::exit); a signal is 128 + its number |
-//! | `stopReason` | that of the last reply; null = there was none |
+//! | `stopReason` | that of the last reply; null = there was none; `aborted` where a signal came together with the failure of that reply |
 //! | `reason` | the verdict in one word, see [`Reason`](crate::model::Reason) |
 //! | `text` | the last text of the model, also on failure |
 //! | `structured` | null in this version |

@@ -1,7 +1,9 @@
 //! The system calls no safe wrapper in the tree offers. Each block says why it is sound.
 #![expect(unsafe_code, reason = "the one audited module with unsafe code")]
 
+use std::io;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// SIGHUP, SIGINT and SIGTERM by number.
 pub const SIGNALS: [i32; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
@@ -16,6 +18,31 @@ pub fn is_ignored(signal: i32) -> bool {
         (queried, action.assume_init())
     };
     queried == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// The first signal that came since [`note`] was called for it; 0 = none.
+static FIRST: AtomicI32 = AtomicI32::new(0);
+
+/// Has the signal's handler itself note that it came, so that [`first_noted`] knows it before any task has run. The
+/// disposition becomes that of a handler, which other listeners of the process share.
+///
+/// # Errors
+/// The system refuses a handler for this signal.
+pub fn note(signal: i32) -> io::Result<()> {
+    let action = move || {
+        match FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst) {
+            // The first one stays.
+            Ok(_) | Err(_) => {}
+        }
+    };
+    // SAFETY: the action runs inside a signal handler. It only compares and stores one lock-free atomic: it allocates
+    // nothing, takes no lock and cannot panic.
+    unsafe { signal_hook_registry::register(signal, action) }.map(drop)
+}
+
+/// The first signal of those noted, as soon as its handler has begun.
+pub fn first_noted() -> Option<i32> {
+    Some(FIRST.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
 }
 
 /// Restores the signal's default action and raises it. Returns only if the default action does not end the process.

@@ -112,6 +112,28 @@ fn a_run_ends_when_its_reader_leaves() {
     assert_eq!((output.code(), output.stderr.as_str()), (141, ""));
 }
 
+/// A signal to a process group also ends the reader.
+#[test]
+fn a_signal_that_also_ended_the_reader_is_the_cause() {
+    let more = deltas(2000, 200);
+    let gate = Gate::new();
+    let mut reply = streaming(&deltas(1, 20)).wait(&gate);
+    for delta in &more {
+        reply = reply.event(&chunk(&json!({"content": delta}), None));
+    }
+    let server = Server::start([reply.hold()]);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let running = Pirn::of_server(&server, ["--json", "x"]).stdout(writer).spawn();
+    read_until(&mut reader, "000000");
+    gate.open();
+    running.signal(Signal::STOP);
+    drop(reader);
+    running.signal(Signal::INT);
+    running.signal(Signal::CONT);
+    let output = running.wait();
+    assert_eq!((output.code(), output.signal()), (130, Some(2)), "{output:?}");
+}
+
 /// Reads on until a text has come.
 fn read_until(reader: &mut PipeReader, text: &str) -> Vec<u8> {
     let mut seen = Vec::new();

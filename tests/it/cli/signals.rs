@@ -286,6 +286,48 @@ fn the_timeout_ends_every_wait_in_order() {
     });
 }
 
+/// Lets a call see a signal and something else at the same moment: it sleeps while both come about.
+fn at_once(running: &Running, signal: Signal, consequence: impl FnOnce()) {
+    running.signal(Signal::STOP);
+    consequence();
+    running.signal(signal);
+    running.signal(Signal::CONT);
+}
+
+/// A signal to a process group also ends servers, producers and readers of the group.
+#[test]
+fn a_signal_wins_over_what_it_caused_elsewhere_at_the_same_moment() {
+    for (signal, code) in SIGNALS {
+        for (place, text) in [(Place::Request, ""), (Place::Stream, PARTIAL)] {
+            let reply = Reply::stream();
+            let reply = if text.is_empty() {
+                reply
+            } else {
+                reply.event(&chunk(&json!({"role": "assistant", "content": text}), None))
+            };
+            let server = Server::start([reply.hold()]);
+            let running = Pirn::of_server(&server, ["--json", "x"]).spawn();
+            assert!(server.wait_requests(1));
+            running.wait_stdout(text);
+            at_once(&running, signal, || drop(server));
+            let output = running.wait();
+            assert_eq!((output.code(), output.signal()), (code, Some(code - 128)), "{place:?}: {output:?}");
+            let result = output.result();
+            assert_eq!((&result["reason"], &result["stopReason"]), (&json!("interrupted"), &json!("aborted")));
+            assert_eq!((&result["error"], &result["text"]), (&Value::Null, &json!(text)));
+        }
+        for args in [&["--json"][..], &["--json", "summarise this"]] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let running = Pirn::demo(args.iter().copied()).stdin(Stdin::Custom(reader.into())).spawn();
+            running.wait_stderr("waiting for stdin");
+            at_once(&running, signal, || drop(writer));
+            let output = running.wait();
+            assert_eq!((output.code(), output.signal()), (code, Some(code - 128)), "{args:?}: {output:?}");
+            assert_eq!(output.result()["reason"], "interrupted");
+        }
+    }
+}
+
 /// More text than a pipe holds.
 fn long_text() -> String {
     "0123456789".repeat(100_000)
