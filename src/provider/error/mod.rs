@@ -153,7 +153,7 @@ pub fn stream_error(body: &Value, context: &ErrorContext) -> ErrorRecord {
     let id = context.request_id.clone();
     let draft = Draft { status: effective_status(&seen), verdict: classify(&seen), text, delay_ms, id };
     let record = draft.record(&facts, context);
-    match hint(&record, true, context) {
+    match hint(&record, true, retry_hint(&record), context) {
         Some(hint) => record.with_hint(hint),
         None => record,
     }
