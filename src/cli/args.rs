@@ -387,7 +387,7 @@ fn last_wins(arg: Arg) -> Arg {
 
 /// What `--max-turns` takes; the error says what, not how the reading failed.
 fn whole_number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("a whole number from 0 to {}", u32::MAX))
+    text.parse().ok().ok_or_else(|| format!("a whole number from 0 to {}", u32::MAX))
 }
 
 fn models_command() -> Command {
