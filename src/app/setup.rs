@@ -81,10 +81,12 @@ pub(super) fn build(
     let catalogue = Catalogue::new(settings, env)?;
     let chosen = catalogue.choose(&settings.model).map_err(|error| located(error, settings, "model"));
     let Choice { model, thinking, warnings, .. } = chosen?;
-    let connection = catalogue.connection(&model)?;
+    let connection = catalogue.unsigned(&model);
+    let http = http(&connection, env, settings, clock)?;
+    let connection = Connection { key: catalogue.signing_key(&model)?, ..connection };
     let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
     let session_id = ids.next_id();
-    let provider = provider(&connection, env, settings, clock)?;
+    let provider = provider(&connection, http);
     let mut options = AgentOptions::new(
         provider,
         crate::agent::Settings {
@@ -173,14 +175,15 @@ fn stream_options(settings: &Settings, connection: &Connection) -> StreamOptions
     }
 }
 
-fn provider(
+/// The client for a provider's address, which has been checked; `None` for the demo.
+fn http(
     connection: &Connection,
     env: &Env,
     settings: &Settings,
     clock: &Arc<dyn Clock>,
-) -> Result<Arc<dyn Provider>, ErrorRecord> {
+) -> Result<Option<HttpClient>, ErrorRecord> {
     if connection.provider == DEMO {
-        return Ok(Arc::new(DemoProvider));
+        return Ok(None);
     }
     let proxies = env.proxies();
     let http = HttpClient::new(
@@ -200,6 +203,12 @@ fn provider(
         },
         Arc::clone(clock),
     );
+    http.check(&connection.base_url)?;
+    Ok(Some(http))
+}
+
+fn provider(connection: &Connection, http: Option<HttpClient>) -> Arc<dyn Provider> {
+    let Some(http) = http else { return Arc::new(DemoProvider) };
     let chat = ChatSettings {
         api_key: connection.key.clone(),
         // The catalogue has already refused a missing key.
@@ -208,9 +217,8 @@ fn provider(
         headers: connection.headers.clone(),
         ..ChatSettings::keyless(connection.provider.as_str())
     };
-    http.check(&connection.base_url)?;
     warm_up(&http, &connection.base_url);
-    Ok(Arc::new(ChatProvider::new(chat, http)))
+    Arc::new(ChatProvider::new(chat, http))
 }
 
 /// Builds the client while the prompt is read (PERF-1). Certificates cost milliseconds; without them there

@@ -51,6 +51,9 @@ const USAGE: &str = "pirn [OPTIONS] [PROMPT|@FILE]...
        pirn models [PATTERN] [--json]
        pirn help [COMMAND]";
 
+/// Options that may stand only once.
+const ONCE: [&str; 2] = ["prompt_file", "config"];
+
 /// What a command line asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Invocation {
@@ -187,7 +190,7 @@ pub struct RunArgs {
     pub color: Option<ColorChoice>,
 
     /// Turns of the model in this run (default 200, 0 = no limit)
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole_number)]
     pub max_turns: Option<u32>,
 
     /// Wall clock for the whole run, such as 90s or 10m
@@ -370,10 +373,21 @@ fn run_command() -> Command {
         .after_help(AFTER_HELP)
         .after_long_help(AFTER_LONG_HELP)
         .disable_help_subcommand(true)
-        .args_override_self(true)
         .arg(Arg::new("prompt").value_name("PROMPT|@FILE").num_args(0..).help(PROMPT_HELP));
     // Deriving the arguments sets the description of the type, so ours comes last.
-    RunArgs::augment_args(base).about("One-shot agent for shells and CI").long_about(LONG_ABOUT)
+    RunArgs::augment_args(base).mut_args(last_wins).about("One-shot agent for shells and CI").long_about(LONG_ABOUT)
+}
+
+/// The last of an option that is given twice counts, but for files, whose contents would be missed.
+fn last_wins(arg: Arg) -> Arg {
+    let replaces = matches!(arg.get_action(), ArgAction::Set | ArgAction::SetTrue);
+    let id = arg.get_id().clone();
+    if replaces && !ONCE.contains(&id.as_str()) { arg.overrides_with(id) } else { arg }
+}
+
+/// What `--max-turns` takes; the error says what, not how the reading failed.
+fn whole_number(text: &str) -> Result<u32, String> {
+    text.parse().ok().ok_or_else(|| format!("a whole number from 0 to {}", u32::MAX))
 }
 
 fn models_command() -> Command {

@@ -9,6 +9,10 @@ use encoding_rs::{DecoderResult, Encoding};
 
 use super::UsageError;
 
+const ONLY_TEXT: &str = "only text can be sent";
+/// Bytes that are looked at to guess an encoding.
+const SAMPLE_BYTES: usize = 512;
+
 /// The kind of image a file's first bytes tell (tool rule I1), or `None`.
 pub(super) fn image_kind(bytes: &[u8]) -> Option<&'static str> {
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
@@ -40,8 +44,26 @@ pub(super) fn decode(bytes: &[u8], name: &str) -> Result<String, UsageError> {
     match text.find('\0') {
         None => Ok(text),
         Some(at) => Err(UsageError::new(format!("{name} holds a NUL byte at offset {}", mark.saturating_add(at)))
-            .with_hint("only text can be sent; UTF-16 without a mark: iconv -f UTF-16LE -t UTF-8")),
+            .with_hint(nul_hint(bytes))),
     }
+}
+
+/// What may be done about NUL bytes: where every other byte is one, this is UTF-16 that lacks its mark.
+fn nul_hint(bytes: &[u8]) -> String {
+    let start = bytes.get(..SAMPLE_BYTES).unwrap_or(bytes);
+    let all_nul = |odd: usize| start.len() > 1 && start.iter().skip(odd).step_by(2).all(|byte| *byte == 0);
+    let order = if all_nul(1) { "LE" } else { "BE" };
+    if all_nul(0) == all_nul(1) {
+        return ONLY_TEXT.to_owned();
+    }
+    format!("{ONLY_TEXT}; UTF-16 without a mark: iconv -f UTF-16{order} -t UTF-8")
+}
+
+/// Whether bytes may be text in an encoding of one byte a character, which a conversion could make readable.
+fn is_8_bit_text(bytes: &[u8]) -> bool {
+    const PDF: &[u8] = b"%PDF-";
+    let layout = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b);
+    !bytes.starts_with(PDF) && bytes.iter().all(|byte| layout(byte) || !byte.is_ascii_control())
 }
 
 fn nul_in_utf16(name: &str) -> UsageError {
@@ -76,6 +98,10 @@ fn decode_utf16(encoding: &'static Encoding, bytes: &[u8], mark: usize, name: &s
 
 fn malformed(encoding: &str, bytes: &[u8], offset: usize, name: &str) -> UsageError {
     let byte = bytes.get(offset).map(|byte| format!("byte 0x{byte:02X} ")).unwrap_or_default();
-    UsageError::new(format!("{name} is not valid {encoding}: {byte}at offset {offset}"))
-        .with_hint("convert it first, for example: iconv -f LATIN1 -t UTF-8")
+    let hint = if encoding == "UTF-8" && is_8_bit_text(bytes) {
+        "convert it first, for example: iconv -f LATIN1 -t UTF-8"
+    } else {
+        ONLY_TEXT
+    };
+    UsageError::new(format!("{name} is not valid {encoding}: {byte}at offset {offset}")).with_hint(hint)
 }

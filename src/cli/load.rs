@@ -59,10 +59,16 @@ pub async fn load(request: &PromptRequest, io: PromptIo<'_>) -> Result<Prompt, U
         file = Some(read_file(io.base, path, io.clock).await?);
     }
     let mut attachments = Vec::new();
-    for path in &plan.attachments {
+    // Those of `-a` come first and are nothing but paths.
+    let by_option = request.attachments.iter().filter(|path| path.as_os_str() != "-").count();
+    for (at, path) in plan.attachments.iter().enumerate() {
         let part = read_file(io.base, path, io.clock).await.map_err(|error| {
             // An `@word` may have been meant as text.
-            if error.hint.is_none() { error.with_hint("after -- an argument with @ is plain text") } else { error }
+            if error.hint.is_none() && at >= by_option {
+                error.with_hint("after -- an argument with @ is plain text")
+            } else {
+                error
+            }
         })?;
         attachments.push(part);
     }

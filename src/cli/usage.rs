@@ -74,12 +74,15 @@ pub(super) fn from_clap(error: &clap::Error) -> UsageError {
         ClapKind::InvalidValue if value.is_empty() => UsageError::new(format!("{argument} needs a value")),
         ClapKind::InvalidValue => invalid_value(error, &argument, &value),
         ClapKind::ValueValidation => {
-            let reason = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
-            UsageError::new(format!("{argument} cannot be `{value}`{reason}"))
+            let wanted = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            UsageError::new(format!("{argument} takes {wanted}, not `{value}`"))
         }
         ClapKind::TooManyValues => UsageError::new(format!("{argument} takes no value, but `{value}` was given")),
         ClapKind::ArgumentConflict => {
             let other = option_name(&text(error, ContextKind::PriorArg));
+            if argument == other {
+                return UsageError::new(format!("{argument} was given twice"));
+            }
             UsageError::new(format!("{argument} cannot be used with {other}"))
         }
         ClapKind::InvalidUtf8 => not_utf8(),
@@ -100,7 +103,8 @@ fn unknown_option(error: &clap::Error) -> UsageError {
     let message = format!("unknown option {}", shown(&whole));
     let name = whole.split('=').next().unwrap_or_default();
     if words::is_later_option(name) {
-        return UsageError::new(message).with_hint(format!("{name} is not available in this version"));
+        let hint = format!("{name} is not available in this version; {DASH_REMEDY}");
+        return UsageError::new(message).with_hint(hint);
     }
     let suggestion = text(error, ContextKind::SuggestedArg);
     let hint = if suggestion.is_empty() {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
+use super::path::plain;
 use crate::port::{Access, Denied, Guard};
 
 /// Links followed while a real path is found; the kernel's own limit is 40 too.
@@ -57,7 +58,7 @@ impl Guard for Confine {
         if real_path(path).as_ref().is_some_and(inside) {
             return Ok(());
         }
-        let roots: Vec<_> = self.roots.iter().map(|root| root.to_string_lossy()).collect();
+        let roots: Vec<_> = self.roots.iter().map(|root| plain(&root.to_string_lossy())).collect();
         let reason = format!("{shown} is outside the allowed roots ({}).", roots.join(", "));
         Err(Denied { rule: "confine".to_owned(), reason })
     }

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::path::Places;
+use super::path::{Places, plain};
 use super::read::integer;
 use super::truncate::{BYTES_MAX, Cap, Caps, Head, size};
 use super::{Failure, PATH_ALIASES, ToolSettings, blocking, repair};
@@ -94,12 +94,13 @@ enum Kind {
 }
 
 fn list(places: &Places, written: &str, limit: usize, cancel: &CancellationToken) -> Result<ToolOutput, Failure> {
-    let missing = || Failure::new("not_found", format!("No such directory: {written}"));
+    let named = plain(written);
+    let missing = || Failure::new("not_found", format!("No such directory: {named}"));
     let path = places.locate(written)?.ok_or_else(missing)?.path;
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => missing(),
-        ErrorKind::NotADirectory => Failure::new("not_directory", format!("Not a directory: {written}")),
-        _ => Failure::io(written, &error),
+        ErrorKind::NotADirectory => Failure::new("not_directory", format!("Not a directory: {named}")),
+        _ => Failure::io(&named, &error),
     };
     let mut kept: BinaryHeap<Entry> = BinaryHeap::new();
     let mut total: usize = 0;

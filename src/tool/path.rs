@@ -21,6 +21,11 @@ use crate::port::{Access, Guard, ToolCtx};
 const NARROW_NO_BREAK_SPACE: char = '\u{202f}';
 const RIGHT_SINGLE_QUOTE: &str = "\u{2019}";
 
+/// A path as text that a model reads: no control characters but TAB (tool rule G7).
+pub(super) fn plain(path: &str) -> String {
+    path.chars().filter(|c| !c.is_control() || *c == '\t').collect()
+}
+
 /// What a path is read against.
 pub(super) struct Places {
     pub(super) cwd: PathBuf,
@@ -47,7 +52,8 @@ impl Places {
     /// refuses are passed over.
     pub(super) fn locate(&self, written: &str) -> Result<Option<Located>, Failure> {
         let path = self.absolute(written)?;
-        self.guard.check(&path, written, Access::Read)?;
+        let shown = plain(written);
+        self.guard.check(&path, &shown, Access::Read)?;
         if exists(&path) {
             let as_written = !written.starts_with('~') && matches!(file_url(written), FileUrl::No);
             return Ok(Some(Located { path, as_written }));
@@ -58,7 +64,7 @@ impl Places {
         for name in bare.into_iter().map(str::to_owned).chain(guessed) {
             // A guess may be no path at all.
             let Ok(path) = self.absolute(&name) else { continue };
-            if self.guard.check(&path, written, Access::Read).is_ok() && exists(&path) {
+            if self.guard.check(&path, &shown, Access::Read).is_ok() && exists(&path) {
                 return Ok(Some(Located { path, as_written: false }));
             }
         }

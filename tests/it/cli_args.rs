@@ -166,8 +166,8 @@ fn mistakes_are_named_in_our_own_words() {
         (&["--thinking", "hgih"], "--thinking cannot be `hgih`; it is one of off, ", "did you mean high?"),
         (&["--thinking="], "--thinking needs a value", ""),
         (&["--json=all"], "--json cannot be `all`; it is one of events, messages, result", ""),
-        (&["--max-turns", "many"], "--max-turns cannot be `many`: ", ""),
-        (&["--max-turns", "-1"], "--max-turns cannot be `-1`: ", ""),
+        (&["--max-turns", "many"], "--max-turns takes a whole number from 0 to ", ""),
+        (&["--max-turns", "-1"], "--max-turns takes a whole number from 0 to ", ""),
         (&["x", "--model"], "--model needs a value", ""),
         (&["--quiet=yes"], "--quiet takes no value, but `yes` was given", ""),
         (&["-q", "-v", "x"], "--quiet cannot be used with --verbose", ""),
@@ -192,7 +192,8 @@ fn options_of_later_versions_say_so() {
     {
         let error = failure(&["x", option]);
         let name = option.split('=').next().unwrap();
-        assert_eq!(error.hint, Some(format!("{name} is not available in this version")), "{option}");
+        let hint = error.hint.unwrap_or_default();
+        assert!(hint.starts_with(&format!("{name} is not available in this version; ")), "{option}: {hint}");
     }
 }
 
@@ -312,4 +313,51 @@ fn a_usage_error_is_an_error_record_of_kind_usage() {
     let record = ErrorRecord::from(failure(&["--modle"]));
     assert_eq!((record.kind, record.retryable), (ErrorKind::Usage, false));
     assert!(record.hint.is_some());
+}
+
+#[test]
+fn short_options_of_later_versions_come_with_the_remedy_too_in03() {
+    for (args, option) in [
+        (&["-summarise this"][..], "-s"),
+        (&["-x"], "-x"),
+        (&["-c"], "-c"),
+        (&["-P", "ci"], "-P"),
+        (&["--log", "x"], "--log"),
+    ] {
+        let hint = failure(args).hint.unwrap_or_default();
+        assert!(hint.starts_with(&format!("{option} is not available in this version; ")), "{args:?}: {hint}");
+        assert!(hint.ends_with("a prompt that starts with - goes after --: pirn -- PROMPT"), "{args:?}: {hint}");
+    }
+}
+
+#[test]
+fn a_number_that_is_none_is_told_in_words() {
+    for value in ["x", "-1", "1.5", "4294967296", ""] {
+        let error = failure(&["--max-turns", value, "hi"]);
+        let wanted = format!("--max-turns takes a whole number from 0 to 4294967295, not `{value}`");
+        assert_eq!(error.message, wanted);
+    }
+}
+
+#[test]
+fn a_file_that_would_be_dropped_in_silence_is_refused_and_other_options_let_the_last_win() {
+    for (args, option) in [
+        (&["-f", "a", "-f", "b"][..], "--prompt-file"),
+        (&["-f", "a", "--prompt-file=b"], "--prompt-file"),
+        (&["--config", "a", "--config", "b"], "--config"),
+    ] {
+        assert_eq!(failure(args).message, format!("{option} was given twice"));
+    }
+    let args = run(&["-m", "a", "-m", "b", "--bare", "--bare", "--json", "--json=result", "-C", "x", "-C", "y", "hi"]);
+    assert_eq!((args.model.as_deref(), args.json, args.bare), (Some("b"), Some(JsonLevel::Result), true));
+    assert_eq!(args.cd, Some(PathBuf::from("y")));
+    let many = run(&["-a", "1", "-a", "2", "--set", "a=1", "--set", "b=2", "-t", "ro", "-t", "none", "-q", "-q", "hi"]);
+    assert_eq!((many.attach.len(), many.set.len(), many.tools.as_deref()), (2, 2, Some("none")));
+}
+
+#[test]
+fn the_help_of_files_is_true_of_this_version() {
+    let Ok(Invocation::Print(help)) = parse(argv(&["--help"])) else { panic!("no help") };
+    assert!(help.contains("the only one this version reads") && !help.contains("above all others"), "{help}");
+    assert!(!help.contains("rw, all"), "{help}");
 }

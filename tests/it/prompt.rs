@@ -139,20 +139,25 @@ fn marks_are_removed_and_utf16_is_decoded_in06() {
 
 #[test]
 fn other_bytes_are_refused_with_their_offset_in06() {
-    let inputs: [(&[u8], &str); 8] = [
-        (b"ab\xffc", "stdin is not valid UTF-8: byte 0xFF at offset 2"),
-        (b"\xef\xbb\xbfab\xff", "stdin is not valid UTF-8: byte 0xFF at offset 5"),
-        (b"ab\xe2\x82", "stdin is not valid UTF-8: byte 0xE2 at offset 2"),
-        (b"\xff\xfeh\0\x00\xdci\0", "stdin is not valid UTF-16: byte 0x00 at offset 4"),
-        (b"\xff\xfeh\0i", "stdin is not valid UTF-16: byte 0x69 at offset 4"),
-        (b"ab\0c", "stdin holds a NUL byte at offset 2"),
-        (b"\xef\xbb\xbf\0", "stdin holds a NUL byte at offset 3"),
-        (b"\xff\xfe\0\0h\0\0\0", "stdin holds a NUL character"),
+    let inputs: [(&[u8], &str, &str); 12] = [
+        (b"ab\xffc", "stdin is not valid UTF-8: byte 0xFF at offset 2", "LATIN1"),
+        (b"\xef\xbb\xbfab\xff", "stdin is not valid UTF-8: byte 0xFF at offset 5", "LATIN1"),
+        (b"ab\xe2\x82", "stdin is not valid UTF-8: byte 0xE2 at offset 2", "LATIN1"),
+        (b"%PDF-\n1.7\xe2", "stdin is not valid UTF-8: byte 0xE2 at offset 9", ""),
+        (b"\x01\xff", "stdin is not valid UTF-8: byte 0xFF at offset 1", ""),
+        (b"\xff\xfeh\0\x00\xdci\0", "stdin is not valid UTF-16: byte 0x00 at offset 4", ""),
+        (b"\xff\xfeh\0i", "stdin is not valid UTF-16: byte 0x69 at offset 4", ""),
+        (b"ab\0c", "stdin holds a NUL byte at offset 2", ""),
+        (b"h\0i\0", "stdin holds a NUL byte at offset 1", "UTF-16LE"),
+        (b"\0h\0i", "stdin holds a NUL byte at offset 0", "UTF-16BE"),
+        (b"\xef\xbb\xbf\0", "stdin holds a NUL byte at offset 3", ""),
+        (b"\xff\xfe\0\0h\0\0\0", "stdin holds a NUL character", "UTF-32"),
     ];
-    for (bytes, message) in inputs {
+    for (bytes, message, from) in inputs {
         let error = stdin_only(bytes).unwrap_err();
         assert_eq!(error.message, message, "{bytes:?}");
-        assert!(error.hint.unwrap_or_default().contains("iconv"), "{bytes:?}");
+        let hint = error.hint.unwrap_or_default();
+        assert!(hint.contains(from) && hint.contains("iconv") != from.is_empty(), "{bytes:?}: {hint}");
     }
 }
 

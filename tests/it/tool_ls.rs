@@ -44,6 +44,7 @@ fn failures_are_told_as_case_64_says() {
     for (path, code, message) in [
         ("abc.txt", "not_directory", "Not a directory: abc.txt"),
         ("nope", "not_found", "No such directory: nope"),
+        ("no\u{1b}pe", "not_found", "No such directory: nope"),
         ("", "invalid_args", "Invalid path: it is empty."),
     ] {
         assert_eq!(failure(&w.call("ls", json!({"path": path}))), (code, message));

@@ -121,6 +121,9 @@ fn failures_are_told_as_the_cases_say() {
         ),
         ("19", json!({"path": "missing"}), "not_found", "No such file: missing"),
         ("19", json!({"path": "abc.txt/x"}), "not_found", "No such file: abc.txt/x"),
+        ("G7", json!({"path": "miss\u{1b}[31m\u{7}ing"}), "not_found", "No such file: miss[31ming"),
+        ("POSIX", json!({"path": "abc.txt/"}), "not_directory", "Not a directory: abc.txt/"),
+        ("POSIX", json!({"path": "d/"}), "is_directory", "d/ is a directory; use ls."),
         ("20", json!({"path": "d"}), "is_directory", "d is a directory; use ls."),
         ("P4", json!({"path": ""}), "invalid_args", "Invalid path: it is empty."),
         ("P4", json!({"path": "a\nb"}), "invalid_args", "Invalid path: it holds a NUL or a line feed."),
@@ -344,6 +347,17 @@ fn caps_and_line_numbers_come_from_the_configuration() {
     let output = w.call("read", json!({"path": "abc.txt", "limit": 3}));
     assert_eq!(text(&output), "a\nb\n\n[lines 1-2 of 3; more: offset=3]");
     assert_eq!(details(&output)["truncatedBy"], "lines");
+    w.settings.read.max_bytes = 100;
+    for (line_numbers, shown) in [(false, 100), (true, 93)] {
+        w.settings.read.line_numbers = line_numbers;
+        let output = w.call("read", json!({"path": "long.txt"}));
+        let prefix = if line_numbers { "     1\t" } else { "" };
+        let notice = format!("[line 1 is 58.6KB, over the 100B cap; first {shown} characters shown.");
+        let start = format!("{prefix}{}\n\n{notice}", "x".repeat(shown));
+        assert!(text(&output).starts_with(&start), "{}", text(&output));
+        assert!(text(&output).contains(&format!("cut -c{}-", shown + 1)));
+    }
+    w.settings.read.line_numbers = false;
     w.settings.read.max_bytes = 2;
     let output = w.call("read", json!({"path": "abc.txt"}));
     assert_eq!(text(&output), "a\n\n[lines 1-1 of 3, cut at 2B; more: offset=2]");

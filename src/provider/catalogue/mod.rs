@@ -204,21 +204,30 @@ impl Catalogue {
 
     /// Everything needed to call a model. Errors: kind `auth` where a key is missing, naming the variables.
     pub fn connection(&self, model: &Model) -> Result<Connection, ErrorRecord> {
+        Ok(Connection { key: self.signing_key(model)?, ..self.unsigned(model) })
+    }
+
+    /// The same without the key, for checks that come before a key is missed.
+    pub fn unsigned(&self, model: &Model) -> Connection {
         let provider = model.provider.as_str();
         let settings = self.provider_settings(provider).cloned().unwrap_or_default();
-        let key = if provider == DEMO { None } else { self.key(provider, &model.base_url)? };
-        Ok(Connection {
+        Connection {
             provider: provider.to_owned(),
             api: model.api.clone(),
             base_url: model.base_url.clone(),
-            key,
+            key: None,
             key_variables: self.key_variables(provider),
             headers: settings.headers,
             proxy: settings.proxy,
             ca_file: settings.ca_file,
             cache: settings.cache,
             compat: model.compat.clone(),
-        })
+        }
+    }
+
+    /// The key for a model's provider; `None` where none is needed. Errors as those of [`Self::connection`].
+    pub fn signing_key(&self, model: &Model) -> Result<Option<Secret>, ErrorRecord> {
+        if model.provider == DEMO { Ok(None) } else { self.key(&model.provider, &model.base_url) }
     }
 
     /// Variables a key of this provider may come from.

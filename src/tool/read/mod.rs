@@ -22,7 +22,7 @@ use self::source::{Encoding, Source};
 use self::survey::{Eol, Survey};
 use self::window::{Outcome, Shown, Window};
 use super::open::{OpenError, not_a_file, open_regular};
-use super::path::{Located, Places, quoted};
+use super::path::{Located, Places, plain, quoted};
 use super::truncate::{BYTES_MAX, Caps, LINES_MAX, size};
 use super::{Failure, PATH_ALIASES, ToolSettings, blocking, repair};
 use crate::port::{Replay, Source as ToolSource, Tool, ToolCtx, ToolOutput, ToolSpec};
@@ -96,8 +96,10 @@ impl Tool for Read {
     }
 
     async fn call(&self, args: Value, ctx: ToolCtx) -> ToolOutput {
+        let written = args.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
         let job = Job {
-            written: args.get("path").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            shown: plain(&written),
+            written,
             offset: args.get("offset").map_or(1, integer),
             limit: args.get("limit").map(integer).and_then(|limit| usize::try_from(limit.max(1)).ok()),
             settings: self.settings,
@@ -124,6 +126,8 @@ fn saturated(float: f64) -> i64 {
 /// One call.
 struct Job {
     written: String,
+    /// The same for a model's eyes.
+    shown: String,
     offset: i64,
     limit: Option<usize>,
     settings: ReadSettings,
@@ -146,19 +150,23 @@ struct Plan {
 
 impl Job {
     fn run(&self) -> Result<ToolOutput, Failure> {
-        let missing = || Failure::new("not_found", format!("No such file: {}", self.written));
+        let missing = || Failure::new("not_found", format!("No such file: {}", self.shown));
         let located = self.places.locate(&self.written)?.ok_or_else(missing)?;
+        // A name that ends in a slash is a directory's, even where the file below the slash exists.
+        if self.written.ends_with('/') && !located.path.is_dir() {
+            return Err(Failure::new("not_directory", format!("Not a directory: {}", self.shown)));
+        }
         let opened = open_regular(&located.path).map_err(|error| match error {
             OpenError::Missing => missing(),
-            OpenError::Directory => Failure::new("is_directory", format!("{} is a directory; use ls.", self.written)),
-            OpenError::Special => not_a_file(&self.written),
-            OpenError::System(error) => Failure::io(&self.written, &error),
+            OpenError::Directory => Failure::new("is_directory", format!("{} is a directory; use ls.", self.shown)),
+            OpenError::Special => not_a_file(&self.shown),
+            OpenError::System(error) => Failure::io(&self.shown, &error),
         })?;
         self.show(&located, opened)
     }
 
     fn show(&self, located: &Located, (file, metadata): (File, Metadata)) -> Result<ToolOutput, Failure> {
-        let source = Source::load(file, &metadata, &located.path, &self.written, &self.cancel)?;
+        let source = Source::load(file, &metadata, &located.path, &self.shown, &self.cancel)?;
         let Some((encoding, bom)) = source.encoding() else { return Err(self.binary(source.size())) };
         let mut survey = Survey::default();
         source.decoded(encoding, bom, &self.cancel, &mut |bytes| {
@@ -177,7 +185,7 @@ impl Job {
         let shown = window.finish();
         if shown.lines == 0 {
             // It shrank between the passes.
-            let text = format!("{} changed while it was being read; read it again.", self.written);
+            let text = format!("{} changed while it was being read; read it again.", self.shown);
             return Err(Failure::new("conflict", text));
         }
         Ok(self.output(located, &plan, shown))
@@ -185,7 +193,7 @@ impl Job {
 
     fn binary(&self, bytes: u64) -> Failure {
         let hint = if self.has_bash { " Inspect it with bash: file, xxd, strings." } else { "" };
-        Failure::new("binary", format!("{} is binary ({}).{hint}", self.written, size(bytes)))
+        Failure::new("binary", format!("{} is binary ({}).{hint}", self.shown, size(bytes)))
     }
 
     /// The first line to show, 1-based (tool rule R5).
@@ -199,7 +207,7 @@ impl Job {
         }
         let first = distance.max(1);
         if first > lines {
-            let text = format!("offset {first} is past the end: {} has {lines} line(s).", self.written);
+            let text = format!("offset {first} is past the end: {} has {lines} line(s).", self.shown);
             return Err(Failure::new("invalid_args", text));
         }
         Ok(first)
@@ -250,8 +258,8 @@ impl Job {
             notices.push(format!("[{} control character(s) not shown]", shown.control));
         }
         notices.extend(plan.eol.notice().map(str::to_owned));
-        if let Outcome::LongLine { bytes } = shown.outcome {
-            notices.push(self.long_line_notice(located, plan, bytes));
+        if let Outcome::LongLine { bytes, chars } = shown.outcome {
+            notices.push(self.long_line_notice(located, plan, bytes, chars));
         }
         if last < plan.lines {
             let cut = if shown.outcome == Outcome::Lines { String::new() } else { format!(", cut at {}", self.cap()) };
@@ -268,16 +276,16 @@ impl Job {
         size(self.settings.max_bytes as u64)
     }
 
-    fn long_line_notice(&self, located: &Located, plan: &Plan, bytes: u64) -> String {
+    fn long_line_notice(&self, located: &Located, plan: &Plan, bytes: u64, chars: usize) -> String {
         let path = if located.as_written { self.written.clone() } else { located.path.to_string_lossy().into_owned() };
         // sed counts line feeds in bytes that are not decoded.
         let by_sed = self.has_bash && plan.encoding == Encoding::Utf8 && plan.eol != Eol::Cr;
         let rest = match quoted(&path).filter(|_| by_sed) {
-            Some(path) => format!(" Rest: sed -n '{}p' {path} | cut -c{}-", plan.first, LONG_LINE_CHARS + 1),
+            Some(path) => format!(" Rest: sed -n '{}p' {path} | cut -c{}-", plan.first, chars.saturating_add(1)),
             None => String::new(),
         };
         format!(
-            "[line {} is {}, over the {} cap; first {LONG_LINE_CHARS} characters shown.{rest}]",
+            "[line {} is {}, over the {} cap; first {chars} characters shown.{rest}]",
             plan.first,
             size(bytes),
             self.cap()

@@ -29,11 +29,21 @@ pub(super) struct Window {
     head: Head,
     /// Set when the byte cap refused a line.
     cut: bool,
-    /// The start of a first line over the byte cap, and its size.
-    long: Option<(String, u64)>,
+    /// A first line over the byte cap.
+    long: Option<Long>,
     invalid: usize,
     control: usize,
     terminated: bool,
+}
+
+/// The start of a line over the byte cap.
+#[derive(Debug)]
+struct Long {
+    text: String,
+    /// Of the whole line.
+    bytes: u64,
+    /// Of the line in `text`.
+    chars: usize,
 }
 
 /// How the collection ended.
@@ -43,8 +53,8 @@ pub(super) enum Outcome {
     Lines,
     /// Whole lines as far as the byte cap lets them.
     Cut,
-    /// The first line alone is over the byte cap; so long it is.
-    LongLine { bytes: u64 },
+    /// The first line alone is over the byte cap; so long it is, and so much of it is shown.
+    LongLine { bytes: u64, chars: usize },
 }
 
 #[derive(Debug)]
@@ -114,7 +124,7 @@ impl Window {
         }
         let Self { head, cut, long, terminated, invalid, control, .. } = self;
         let (outcome, lines, text) = match long {
-            Some((text, bytes)) => (Outcome::LongLine { bytes }, 1, text),
+            Some(Long { text, bytes, chars }) => (Outcome::LongLine { bytes, chars }, 1, text),
             None => (if cut { Outcome::Cut } else { Outcome::Lines }, head.lines() as u64, head.into_text()),
         };
         Shown { outcome, text, lines, terminated, invalid, control }
@@ -154,9 +164,12 @@ impl Window {
             self.terminated = terminated;
         } else if self.head.lines() == 0 {
             let bytes = if whole { line.text.len() as u64 } else { self.line_bytes };
-            let start = Line::decode(&self.line, LONG_LINE_CHARS);
+            let fitting = line.text.char_indices().map(|(at, c)| at + c.len_utf8());
+            let room = self.caps.bytes.saturating_sub(prefix.len());
+            let chars = fitting.take(LONG_LINE_CHARS).take_while(|end| *end <= room).count();
+            let start = Line::decode(&self.line, chars);
             (self.invalid, self.control) = (start.invalid, start.control);
-            self.long = Some((prefix + &start.text, bytes));
+            self.long = Some(Long { text: prefix + &start.text, bytes, chars });
         } else {
             self.cut = true;
         }

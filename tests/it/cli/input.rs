@@ -249,6 +249,15 @@ fn marks_are_removed_utf16_is_decoded_and_other_bytes_are_refused_in06() {
 }
 
 #[test]
+fn only_a_word_with_an_at_sign_may_have_been_text() {
+    let remedy = "after -- an argument with @ is plain text";
+    for (args, has) in [(&["-a", "no"][..], false), (&["-a", "-", "@no"], true), (&["@no", "x"], true)] {
+        let call = Pirn::demo(args.iter().copied()).stdin(Stdin::Bytes(b"x".to_vec())).run();
+        assert_eq!((call.code(), call.stderr.contains(remedy)), (2, has), "{args:?}: {}", call.stderr);
+    }
+}
+
+#[test]
 fn an_empty_prompt_is_refused_and_an_empty_pipe_beside_one_is_a_warning_in08() {
     for bytes in [&b""[..], b" \n", b"\xef\xbb\xbf\n"] {
         for args in [&["-q"][..], &["-"]] {

@@ -279,6 +279,8 @@ fn a_missing_key_hides_no_mistake_and_a_mistake_names_where_it_was_written() {
             Pirn::new(["--config", "c.toml", "x"]).file("c.toml", "tools.enabled = [\"zzz\"]\n"),
             "pirn: usage: c.toml:1:17: unknown tool zzz\n",
         ),
+        (Pirn::new(["-m", "openai/x", "--set", "providers.openai.ca_file=no.pem", "x"]), "pirn: config: "),
+        (Pirn::new(["-m", "openai/x", "--set", "providers.openai.proxy=ftp://h", "x"]), "pirn: config: "),
     ] {
         let stderr = stderr_of(call, 2);
         assert!(stderr.starts_with(wanted), "{stderr}");
