@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::blocks::{BLOCKS_MAX, Blocks, note};
+use super::calls::Oversized;
 use super::chunk::{Choice, Chunk, is_error_field};
 use super::decode::ChatDecoderOptions;
 use super::mold::Mold;
@@ -217,6 +218,13 @@ impl Reply {
     }
 
     fn check_limit(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ErrorRecord> {
+        if let Some(oversized) = self.blocks.oversized() {
+            let kind = match oversized {
+                Oversized::Name => ErrorKind::ModelBehavior,
+                Oversized::Id => ErrorKind::Malformed,
+            };
+            return Err(self.fail(ErrorRecord::new(kind, oversized.to_string()).retryable(), out));
+        }
         if self.blocks.is_over_limit() {
             let message = format!("the reply has more than {BLOCKS_MAX} blocks");
             return Err(self.fail(ErrorRecord::new(ErrorKind::StreamTooLarge, message), out));
