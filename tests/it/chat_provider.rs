@@ -464,6 +464,36 @@ async fn a_key_in_a_good_answer_reaches_no_event_whatever_field_it_stands_in_sec
 }
 
 #[tokio::test]
+async fn others_get_their_turn_while_a_large_answer_is_read() {
+    const BLANK: usize = 8 * 1024 * 1024;
+    let whole = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]});
+    // Compressed it is a few packets, so no wait for the network lets anyone else in.
+    let body = format!("[{}{whole}]", " ".repeat(BLANK));
+    let server = Server::start([Reply::status(200).header("content-type", "application/json").send(body).gzip()]);
+    let turns = Arc::new(Mutex::new(0));
+    let counted = turns.clone();
+    let counter = tokio::spawn(async move {
+        loop {
+            *counted.lock().unwrap() += 1;
+            tokio::task::yield_now().await;
+        }
+    });
+    let mut events = provider(keyed()).stream(Arc::new(request(&server)), CancellationToken::new());
+    let (mut before, mut last) = (0, None);
+    while let Some(event) = events.next().await {
+        if matches!(event, AssistantEvent::Meta(_)) {
+            before = *turns.lock().unwrap();
+        }
+        last = Some(event);
+    }
+    let during = *turns.lock().unwrap() - before;
+    counter.abort();
+    let Some(AssistantEvent::End(message)) = last else { panic!("no end") };
+    assert_eq!(message.text(), "ok");
+    assert!(during >= BLANK / (64 * 1024), "{during}");
+}
+
+#[tokio::test]
 async fn what_the_model_wrote_is_never_masked() {
     let text = chunk(&json!({"reasoning_content": KEY, "content": KEY}), None);
     let call = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "x", "arguments": format!("{{\"k\":\"{KEY}\"}}")}}]});

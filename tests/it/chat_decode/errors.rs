@@ -199,6 +199,15 @@ fn a_body_beyond_its_limit_is_an_error_that_keeps_what_came() {
     let long = format!("{{\"id\":\"{}\"}}", "x".repeat(400));
     let (_, error) = run(ChatDecoder::with_limits(options(), limits), &[long.as_bytes()]);
     assert_eq!(error.unwrap().kind.as_str(), "stream_too_large");
+    // A body that is no stream has the limit of one event (SSE-12).
+    let piece = vec![b' '; 1024 * 1024];
+    let pieces: Vec<&[u8]> = std::iter::once(b"[".as_slice()).chain(vec![piece.as_slice(); 32]).collect();
+    let (_, error) = decode(options(), &pieces);
+    let error = error.unwrap();
+    assert_eq!(
+        (error.kind.as_str(), error.message.as_str()),
+        ("stream_too_large", "the JSON body is larger than 32 MiB")
+    );
     // More blocks than any reply has.
     let turns = body(&[&delta(r#"{"content":"a"}"#), &delta(r#"{"reasoning":"b"}"#)]).repeat(5001);
     let (_, error) = decode(options(), &[turns.as_bytes()]);
