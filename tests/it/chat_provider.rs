@@ -506,10 +506,13 @@ async fn an_address_that_holds_the_key_is_masked_in_hints() {
 }
 
 #[tokio::test]
-async fn a_request_id_is_bounded() {
+async fn a_request_id_is_bounded_and_named_by_every_error() {
     let long = "r".repeat(5_000);
     let message = reply_to(Reply::stream().header("x-request-id", &long).event(&chunk(&json!({}), None))).await;
     assert_eq!(error(&message).request_id.as_ref().map(|id| id.chars().count()), Some(200));
+    let broken = Reply::stream().header("x-request-id", "req-1").event(&chunk(&json!({"content": "x"}), None));
+    let want = "test: The stream broke off: no finish_reason. (request id req-1)";
+    assert_eq!(error(&reply_to(broken).await).message, want, "case 55");
 }
 
 #[tokio::test]

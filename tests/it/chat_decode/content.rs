@@ -252,3 +252,13 @@ fn white_space_in_front_of_a_tag_costs_the_same_in_many_pieces() {
         .sum();
     assert_eq!(text, 300_001, "no text is lost");
 }
+
+#[test]
+fn a_part_whose_key_stands_twice_is_not_lost() {
+    check_reply(
+        &[r#"{"content":[{"type":"text","text":"a","text":"b"}]}"#],
+        "stop",
+        &["ts0", r#"td0"b""#, "|", r#"te0"b""#],
+        &["done(stop)"],
+    );
+}

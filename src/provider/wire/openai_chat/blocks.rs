@@ -6,6 +6,8 @@
 //!
 //! Must not know: framing, finish reasons, usage of a server.
 
+use serde_json::value::RawValue;
+
 use super::calls::{Address, Call, Calls, Oversized};
 use super::chunk::{Delta, Part, ToolDelta};
 use super::details::{self, Details};
@@ -166,11 +168,11 @@ impl Blocks {
 
     /// Content in parts, as Mistral sends it (OC-6).
     fn parts(&mut self, raw: Raw<'_>, out: &mut Vec<ProviderEvent>) {
-        for part in read_parts(raw).iter() {
+        for part in read_parts(raw, &mut String::new()).iter() {
             if let Some(body) = json::string_body(part.thinking) {
                 self.text(Source::Reasoning(None), body, out);
             }
-            for thought in read_parts(part.thinking).iter() {
+            for thought in read_parts(part.thinking, &mut String::new()).iter() {
                 self.text(Source::Reasoning(None), json::string_body(thought.text).unwrap_or(""), out);
             }
             if part.kind.is_none_or(|kind| kind.get() == r#""text""#) {
@@ -388,9 +390,14 @@ impl Blocks {
     }
 }
 
-fn read_parts(raw: Raw<'_>) -> Few<Part<'_>> {
-    let array = raw.filter(|raw| raw.get().starts_with(['[', '{']));
-    array.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+/// Reads the parts of a content. `rebuilt` holds the text where a key stands twice, of which the last one counts.
+fn read_parts<'a>(raw: Raw<'a>, rebuilt: &'a mut String) -> Few<Part<'a>> {
+    let Some(text) = raw.map(RawValue::get).filter(|text| text.starts_with(['[', '{'])) else { return Few::default() };
+    if let Ok(parts) = serde_json::from_str(text) {
+        return parts;
+    }
+    *rebuilt = json::value(text).map(|value| value.to_string()).unwrap_or_default();
+    serde_json::from_str(rebuilt).unwrap_or_default()
 }
 
 fn write_arguments(call: &mut Call, text: String, out: &mut Vec<ProviderEvent>) {

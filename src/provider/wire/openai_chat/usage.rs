@@ -44,15 +44,13 @@ struct CompletionDetails {
 /// Reads a usage object; nothing if it reports no counts (OC-16).
 pub(super) fn read(raw: Raw<'_>) -> Option<Usage> {
     let text = raw?.get();
-    match serde_json::from_str::<Loose<WireUsage<'_>>>(text) {
-        Ok(Loose(wire)) => convert(&wire?),
-        // A key that stands twice: a tree keeps the last one.
-        Err(_) => {
-            let rebuilt = json::value(text)?.to_string();
-            let Loose(wire) = serde_json::from_str::<Loose<WireUsage<'_>>>(&rebuilt).ok()?;
-            convert(&wire?)
-        }
+    if let Ok(Loose(wire)) = serde_json::from_str::<Loose<WireUsage<'_>>>(text) {
+        return convert(&wire?);
     }
+    // A key that stands twice: a tree keeps the last one.
+    let rebuilt = json::value(text)?.to_string();
+    let Loose(wire) = serde_json::from_str::<Loose<WireUsage<'_>>>(&rebuilt).ok()?;
+    convert(&wire?)
 }
 
 fn convert(wire: &WireUsage<'_>) -> Option<Usage> {
