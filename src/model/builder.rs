@@ -165,17 +165,23 @@ impl MessageBuilder {
     }
 
     fn open(&mut self, index: usize, block: AssistantBlock) -> Option<()> {
-        if self.blocks.iter().any(|slot| slot.index == index) {
-            return None;
-        }
-        let at = self.blocks.partition_point(|slot| slot.index < index);
+        let at = self.position(index).err()?;
         self.blocks.insert(at, Slot { index, block, raw: String::new(), ended: false });
         Some(())
     }
 
     fn slot(&mut self, index: usize) -> Option<&mut Slot> {
-        // Nearly always the newest block.
-        self.blocks.iter_mut().rev().find(|slot| slot.index == index && !slot.ended)
+        let at = self.position(index).ok()?;
+        self.blocks.get_mut(at).filter(|slot| !slot.ended)
+    }
+
+    /// Where a block stands, or where it would. Nearly always it is the newest one; of thousands that are open at the
+    /// same time it may be any.
+    fn position(&self, index: usize) -> Result<usize, usize> {
+        match self.blocks.last() {
+            Some(last) if last.index == index => Ok(self.blocks.len() - 1),
+            _ => self.blocks.binary_search_by_key(&index, |slot| slot.index),
+        }
     }
 
     fn close(&mut self, index: usize, block: AssistantBlock) -> Option<()> {
@@ -251,5 +257,17 @@ mod tests {
         assert!(builder.apply(0, end).is_none());
         assert!(builder.apply(0, BlockEvent::TextDelta("z".to_owned())).is_none());
         assert_eq!(builder.finish(StopReason::Stop, None, false).text(), "y");
+    }
+
+    #[test]
+    fn blocks_that_start_in_any_order_stand_in_that_of_their_indexes() {
+        let mut builder = MessageBuilder::new(&AssistantHead::default());
+        for index in [4, 0, 9, 2] {
+            assert!(builder.apply(index, BlockEvent::TextStart).is_some());
+        }
+        for index in [9, 0, 3, 2, 4, 0] {
+            assert_eq!(builder.apply(index, BlockEvent::TextDelta(format!("{index}."))).is_some(), index != 3);
+        }
+        assert_eq!(builder.finish(StopReason::Stop, None, false).text(), "0.0.2.4.9.");
     }
 }

@@ -42,6 +42,9 @@ pub enum SseError {
     Event(usize),
     #[error("the stream is larger than {}", size(*.0))]
     Body(usize),
+    /// A body that is no stream but one JSON document, which has the limit of an event.
+    #[error("the JSON body is larger than {}", size(*.0))]
+    Document(usize),
 }
 
 fn size(bytes: usize) -> String {

@@ -87,9 +87,13 @@ fn thinking(text: &str, signature: Option<&str>) -> AssistantBlock {
 }
 
 fn call(id: &str, arguments: &Value) -> AssistantBlock {
+    named_call(id, "read", arguments)
+}
+
+fn named_call(id: &str, name: &str, arguments: &Value) -> AssistantBlock {
     AssistantBlock::ToolCall(ToolCall {
         id: id.to_owned(),
-        name: "read".to_owned(),
+        name: name.to_owned(),
         arguments: map(arguments),
         ..ToolCall::default()
     })
@@ -531,13 +535,16 @@ fn no_nul_reaches_a_server_t_14() {
         model("m"),
         vec![
             user("a\0b"),
-            reply(vec![AssistantBlock::text("\0"), call("c", &json!({"k\0": ["v\0", "\\u0000"]}))]),
-            text_result("c", "\0\0"),
+            reply(vec![AssistantBlock::text("\0"), named_call("c\0", "na\0me", &json!({"k\0": ["v\0", "\\u0000"]}))]),
+            text_result("c\0", "\0\0"),
         ],
     );
     asked.system_prompt = "s\0".to_owned();
     let text = String::from_utf8(body(&asked, &Compat::default(), &Repairs::default()).unwrap()).unwrap();
     let got: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(got["messages"][2]["tool_calls"][0]["function"]["name"], "na\u{FFFD}me");
+    assert_eq!(got["messages"][2]["tool_calls"][0]["id"], "c\u{FFFD}");
+    assert_eq!(got["messages"][3]["tool_call_id"], "c\u{FFFD}");
     let arguments = got["messages"][2]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
     let arguments: Value = serde_json::from_str(arguments).unwrap();
     assert_eq!(arguments, json!({"k\u{FFFD}": ["v\u{FFFD}", "\\u0000"]}));

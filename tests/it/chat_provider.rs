@@ -464,6 +464,29 @@ async fn a_key_in_a_good_answer_reaches_no_event_whatever_field_it_stands_in_sec
 }
 
 #[tokio::test]
+async fn others_get_their_turn_while_a_large_answer_is_read() {
+    const BLANK: usize = 8 * 1024 * 1024;
+    let whole = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]});
+    // Compressed it is a few packets, so no wait for the network lets anyone else in.
+    let body = format!("[{}{whole}]", " ".repeat(BLANK));
+    let server = Server::start([Reply::status(200).header("content-type", "application/json").send(body).gzip()]);
+    let mut events = provider(keyed()).stream(Arc::new(request(&server)), CancellationToken::new());
+    let (mut turns, mut last) = (0, None);
+    while let Some(event) = std::future::poll_fn(|cx| {
+        let polled = events.poll_next_unpin(cx);
+        turns += usize::from(polled.is_pending());
+        polled
+    })
+    .await
+    {
+        last = Some(event);
+    }
+    let Some(AssistantEvent::End(message)) = last else { panic!("no end") };
+    assert_eq!(message.text(), "ok");
+    assert!(turns >= BLANK / (64 * 1024), "{turns}");
+}
+
+#[tokio::test]
 async fn what_the_model_wrote_is_never_masked() {
     let text = chunk(&json!({"reasoning_content": KEY, "content": KEY}), None);
     let call = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "x", "arguments": format!("{{\"k\":\"{KEY}\"}}")}}]});
@@ -483,10 +506,13 @@ async fn an_address_that_holds_the_key_is_masked_in_hints() {
 }
 
 #[tokio::test]
-async fn a_request_id_is_bounded() {
+async fn a_request_id_is_bounded_and_named_by_every_error() {
     let long = "r".repeat(5_000);
     let message = reply_to(Reply::stream().header("x-request-id", &long).event(&chunk(&json!({}), None))).await;
     assert_eq!(error(&message).request_id.as_ref().map(|id| id.chars().count()), Some(200));
+    let broken = Reply::stream().header("x-request-id", "req-1").event(&chunk(&json!({"content": "x"}), None));
+    let want = "test: The stream broke off: no finish_reason. (request id req-1)";
+    assert_eq!(error(&reply_to(broken).await).message, want, "case 55");
 }
 
 #[tokio::test]

@@ -18,6 +18,9 @@ use crate::port::ProviderEvent;
 use crate::provider::http::ResponseBody;
 use crate::provider::wire::Decoder;
 
+/// Bytes decoded before everything else of the process (signals, timers) gets its turn.
+const SLICE_BYTES: usize = 64 * 1024;
+
 /// What to do when a connection breaks after the server said why the reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LateBreak {
@@ -34,10 +37,13 @@ pub(super) struct Reply {
     decoder: Box<dyn Decoder>,
     decoded: Vec<ProviderEvent>,
     late_break: LateBreak,
+    /// Bytes decoded since others had their turn.
+    decoded_bytes: usize,
 }
 
 enum State {
-    Reading(ResponseBody),
+    /// With what was received and not decoded yet.
+    Reading(ResponseBody, Bytes),
     /// The reply is complete; the connection may still become reusable before the last event is told.
     Closing(BoxFuture<'static, ()>),
     Complete,
@@ -53,7 +59,14 @@ impl Reply {
         decoder: Box<dyn Decoder>,
         late_break: LateBreak,
     ) -> Self {
-        Self { events: before.into(), state: State::Reading(body), decoder, decoded: Vec::new(), late_break }
+        Self {
+            events: before.into(),
+            state: State::Reading(body, Bytes::new()),
+            decoder,
+            decoded: Vec::new(),
+            late_break,
+            decoded_bytes: 0,
+        }
     }
 
     /// The body ended, or the decoder needs no more of it.
@@ -66,8 +79,11 @@ impl Reply {
         }
     }
 
-    fn read(&mut self, mut body: ResponseBody, bytes: &Bytes) -> State {
-        let pushed = self.decoder.push(bytes, &mut self.decoded);
+    /// Decodes the next slice of what was received.
+    fn read(&mut self, mut body: ResponseBody, mut received: Bytes) -> State {
+        let slice = received.split_to(SLICE_BYTES.min(received.len()));
+        self.decoded_bytes = self.decoded_bytes.saturating_add(slice.len());
+        let pushed = self.decoder.push(&slice, &mut self.decoded);
         if !self.decoded.is_empty() {
             body.progressed();
         }
@@ -77,7 +93,7 @@ impl Reply {
         }
         if !self.decoder.is_done() {
             self.take_decoded();
-            return State::Reading(body);
+            return State::Reading(body, received);
         }
         match self.complete() {
             State::Complete => State::Closing(Box::pin(body.finish())),
@@ -135,12 +151,20 @@ impl Stream for Reply {
                 return Poll::Ready(Some(Ok(event)));
             }
             match std::mem::replace(&mut this.state, State::Over) {
-                State::Reading(mut body) => match body.poll_chunk(cx) {
+                State::Reading(body, received) if this.decoded_bytes >= SLICE_BYTES => {
+                    this.decoded_bytes = 0;
+                    this.state = State::Reading(body, received);
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                State::Reading(body, received) if !received.is_empty() => this.state = this.read(body, received),
+                State::Reading(mut body, received) => match body.poll_chunk(cx) {
                     Poll::Pending => {
-                        this.state = State::Reading(body);
+                        this.decoded_bytes = 0;
+                        this.state = State::Reading(body, received);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Some(Ok(bytes))) => this.state = this.read(body, &bytes),
+                    Poll::Ready(Some(Ok(bytes))) => this.state = this.read(body, bytes),
                     Poll::Ready(Some(Err(error))) => this.state = this.broken(error),
                     Poll::Ready(None) => this.state = this.complete(),
                 },

@@ -197,6 +197,61 @@ fn text_behind_a_call_that_ended_is_ignored() {
 }
 
 #[test]
+fn notes_about_calls_are_few_and_short_however_much_a_server_repeats() {
+    let name = "n".repeat(1_000);
+    let mut deltas = vec![
+        format!(
+            r#"{{"tool_calls":[{{"index":0,"id":"a","function":{{"name":"{name}","arguments":"{{\"p\":1}}"}}}}]}}"#
+        ),
+        r#"{"tool_calls":[{"index":1,"id":"b","function":{"name":"y","arguments":""}}]}"#.to_owned(),
+    ];
+    deltas.extend(vec![r#"{"tool_calls":[{"index":0,"function":{"arguments":"late"}}]}"#.to_owned(); 500]);
+    let chunks: Vec<String> = deltas.iter().map(|json| delta(json)).collect();
+    let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
+    let (events, _) = decode(options(), &[body(&chunks).as_bytes()]);
+    let notes: Vec<&str> = events.iter().filter_map(note_text).collect();
+    assert_eq!(notes, [format!("text behind the arguments of {}… was ignored", "n".repeat(99))]);
+
+    let call = |at: usize| {
+        delta(&format!(
+            r#"{{"tool_calls":[{{"index":{at},"id":"i{at}","function":{{"name":"x","arguments":"{{}} and more"}}}}]}}"#
+        ))
+    };
+    let chunks: Vec<String> = (0..300).map(call).chain([finish("tool_calls"), "[DONE]".to_owned()]).collect();
+    let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
+    let (events, error) = decode(options(), &[body(&chunks).as_bytes()]);
+    assert_eq!((events.iter().filter_map(note_text).count(), error), (100, None));
+}
+
+fn note_text(event: &ProviderEvent) -> Option<&str> {
+    match event {
+        ProviderEvent::Note(note) => Some(&note.message),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_name_or_an_id_that_no_call_has_is_an_error() {
+    let call = |id: usize, name: usize| {
+        let (id, name) = ("i".repeat(id), "n".repeat(name));
+        delta(&format!(
+            r#"{{"tool_calls":[{{"index":0,"id":"{id}","function":{{"name":"{name}","arguments":"{{}}"}}}}]}}"#
+        ))
+    };
+    let end = [finish("tool_calls"), "[DONE]".to_owned()];
+    for (id, name, want) in
+        [(100_000, 1_000, None), (1, 1_001, Some("model_behavior")), (100_001, 1, Some("malformed"))]
+    {
+        let (events, error) = decode(options(), &[body(&[&call(id, name), &end[0], &end[1]]).as_bytes()]);
+        assert_eq!(error.as_ref().map(|error| error.kind.as_str()), want, "{id} {name}");
+        assert!(error.is_none_or(|error| error.message.len() < 200));
+        let has_call =
+            events.iter().any(|e| matches!(e, ProviderEvent::Block { event: BlockEvent::ToolCallStart { .. }, .. }));
+        assert_eq!(has_call, want.is_none());
+    }
+}
+
+#[test]
 fn empty_fragments_make_no_call_and_a_single_one_needs_no_array() {
     check_reply(
         &[r#"{"content":"a","tool_calls":[]}"#, r#"{"tool_calls":null}"#, r#"{"tool_calls":[{},null]}"#],

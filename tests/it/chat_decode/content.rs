@@ -1,8 +1,10 @@
 //! Text, thinking and what stands between.
 
+use pirn::model::BlockEvent;
+use pirn::port::ProviderEvent;
 use pirn::provider::wire::openai_chat::ChatDecoderOptions;
 
-use super::{USAGE, body, check, check_calls, check_reply, check_with, delta, finish, options};
+use super::{USAGE, body, check, check_calls, check_reply, check_with, decode, delta, finish, options};
 
 #[test]
 fn text_with_usage_and_end_marker_cases_11_and_39() {
@@ -231,4 +233,32 @@ fn proxies_may_reframe_a_stream_reports_1_and_2() {
     ] {
         check_with(&options(), framed.as_bytes(), &want);
     }
+}
+
+#[test]
+fn white_space_in_front_of_a_tag_costs_the_same_in_many_pieces() {
+    // Were every piece to look at all that came before it, this would take hours.
+    let tagged = ChatDecoderOptions { think_tags: true, ..options() };
+    let blank = body(&[&delta(r#"{"content":" "}"#)]).repeat(300_000);
+    let end = body(&[&delta(r#"{"content":"x"}"#), &finish("stop"), "[DONE]"]);
+    let (events, error) = decode(tagged, &[blank.as_bytes(), end.as_bytes()]);
+    assert_eq!(error, None);
+    let text: usize = events
+        .iter()
+        .map(|event| match event {
+            ProviderEvent::Block { event: BlockEvent::TextDelta(text), .. } => text.len(),
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(text, 300_001, "no text is lost");
+}
+
+#[test]
+fn a_part_whose_key_stands_twice_is_not_lost() {
+    check_reply(
+        &[r#"{"content":[{"type":"text","text":"a","text":"b"}]}"#],
+        "stop",
+        &["ts0", r#"td0"b""#, "|", r#"te0"b""#],
+        &["done(stop)"],
+    );
 }

@@ -66,7 +66,7 @@ fn a_stream_without_finish_reason_and_marker_broke_off_case_55() {
     // Cut inside an event.
     check_with(&options(), format!("{}data: {{\"choi", body(&[&text])).as_bytes(), &want);
     let (_, error) = decode(options(), &[body(&[&text]).as_bytes()]);
-    assert_eq!(error.unwrap().message, "The stream broke off: no finish_reason.");
+    assert_eq!(error.unwrap().message, "test: The stream broke off: no finish_reason.");
     // Neither content nor reason: the marker alone makes no reply.
     check(&[&delta("{}"), "[DONE]"], &["start=c1", "error(network,retry)"]);
     check(&["[DONE]"], &["error(network,retry)"]);
@@ -84,7 +84,7 @@ fn a_connection_that_closes_before_a_reply_is_told_apart_from_a_strange_body() {
     for nothing in ["", "\n\n", ": keep-alive\n\n", "\u{feff}", "event: x\n\n"] {
         check_with(&options(), nothing.as_bytes(), &["error(network,retry)"]);
         let (_, error) = decode(options(), &[nothing.as_bytes()]);
-        assert_eq!(error.unwrap().message, "The connection closed before a reply.");
+        assert_eq!(error.unwrap().message, "test: The connection closed before a reply.");
     }
     for (strange, kind) in [
         ("Internal \u{1}error\n", "error(malformed,retry)"),
@@ -98,7 +98,7 @@ fn a_connection_that_closes_before_a_reply_is_told_apart_from_a_strange_body() {
     }
     let (_, error) = decode(options(), &[b"Internal \x01error\n"]);
     let error = error.unwrap();
-    assert_eq!(error.message, "the body is no chat completion: Internal \\u0001error");
+    assert_eq!(error.message, "test: the body is no chat completion: Internal \\u0001error");
     assert_eq!(error.provider.as_deref(), Some("test"));
 }
 
@@ -179,7 +179,7 @@ fn a_broken_event_is_repaired_once_or_ends_the_stream_rule_json_5() {
     let text = delta(r#"{"content":"a"}"#);
     check(&[&text, "data: {\"choices\":[}", "", &end[0]], &["start=c1", "ts0", r#"td0"a""#, "error(malformed,retry)"]);
     let (_, error) = decode(options(), &[b"data: {\"choices\":[}\n\n"]);
-    assert_eq!(error.unwrap().message, "invalid JSON in stream event: {\"choices\":[}");
+    assert_eq!(error.unwrap().message, "test: invalid JSON in stream event: {\"choices\":[}");
     // Plain text in place of a chunk is skipped.
     check(
         &["data: hello", "", &text, "data: 5", "", &end[0], &end[1], "[DONE]"],
@@ -194,13 +194,22 @@ fn a_body_beyond_its_limit_is_an_error_that_keeps_what_came() {
     let (events, error) = run(ChatDecoder::with_limits(options(), limits), &[many.as_bytes()]);
     let error = error.unwrap();
     assert_eq!((error.kind.as_str(), error.retryable), ("stream_too_large", false));
-    assert_eq!(error.message, "the stream is larger than 400 bytes");
+    assert_eq!(error.message, "test: the stream is larger than 400 bytes");
     assert_eq!(show(&events, None).len(), 6);
     let long = format!("{{\"id\":\"{}\"}}", "x".repeat(400));
     let (_, error) = run(ChatDecoder::with_limits(options(), limits), &[long.as_bytes()]);
     assert_eq!(error.unwrap().kind.as_str(), "stream_too_large");
+    // A body that is no stream has the limit of one event (SSE-12).
+    let piece = vec![b' '; 1024 * 1024];
+    let pieces: Vec<&[u8]> = std::iter::once(b"[".as_slice()).chain(vec![piece.as_slice(); 32]).collect();
+    let (_, error) = decode(options(), &pieces);
+    let error = error.unwrap();
+    assert_eq!(
+        (error.kind.as_str(), error.message.as_str()),
+        ("stream_too_large", "test: the JSON body is larger than 32 MiB")
+    );
     // More blocks than any reply has.
     let turns = body(&[&delta(r#"{"content":"a"}"#), &delta(r#"{"reasoning":"b"}"#)]).repeat(5001);
     let (_, error) = decode(options(), &[turns.as_bytes()]);
-    assert_eq!(error.unwrap().message, "the reply has more than 10000 blocks");
+    assert_eq!(error.unwrap().message, "test: the reply has more than 10000 blocks");
 }

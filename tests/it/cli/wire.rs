@@ -222,7 +222,7 @@ fn a_reply_that_is_no_event_stream_is_read_all_the_same() {
     let page = Reply::status(200).header("content-type", "text/html").send("<html><title>Login</title></html>");
     let (code, stdout, stderr) = text_mode(page);
     assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
-    assert!(stderr.starts_with("pirn: config: The server answered with a web page"), "{stderr}");
+    assert!(stderr.starts_with("pirn: config: openai: The server answered with a web page"), "{stderr}");
     assert!(stderr.contains("hint: check the base URL: http://127.0.0.1:"), "{stderr}");
 }
 

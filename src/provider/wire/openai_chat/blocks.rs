@@ -6,7 +6,9 @@
 //!
 //! Must not know: framing, finish reasons, usage of a server.
 
-use super::calls::{Address, Call, Calls};
+use serde_json::value::RawValue;
+
+use super::calls::{Address, Call, Calls, Oversized};
 use super::chunk::{Delta, Part, ToolDelta};
 use super::details::{self, Details};
 use super::mold::Slot;
@@ -18,6 +20,9 @@ use crate::provider::json::{self, Few, Raw, Unescaper};
 
 /// Blocks of one reply; beyond this a server is talking nonsense.
 pub(super) const BLOCKS_MAX: usize = 10_000;
+
+/// Notes about the calls of one reply; further ones are left out.
+const NOTES_MAX: usize = 100;
 
 /// Turns deltas into block events. Text and thinking take turns, a call may stay open beside them (STREAM-6).
 #[derive(Debug, Default)]
@@ -36,6 +41,10 @@ pub(super) struct Blocks {
     calls: Calls,
     /// The first call that may not have ended.
     first_open_call: usize,
+    /// A call was left out because of this; the reply cannot be used.
+    oversized: Option<Oversized>,
+    /// Notes given so far.
+    notes: usize,
     has_text: bool,
     has_refusal: bool,
     /// Characters of the blocks that have ended.
@@ -101,6 +110,11 @@ impl Blocks {
         self.next > BLOCKS_MAX
     }
 
+    /// The name or id that was too long to be kept.
+    pub(super) fn oversized(&self) -> Option<Oversized> {
+        self.oversized
+    }
+
     /// Whether some call still has no name.
     pub(super) fn has_nameless_call(&self) -> bool {
         self.calls.iter().any(|call| call.name.is_empty())
@@ -154,11 +168,11 @@ impl Blocks {
 
     /// Content in parts, as Mistral sends it (OC-6).
     fn parts(&mut self, raw: Raw<'_>, out: &mut Vec<ProviderEvent>) {
-        for part in read_parts(raw).iter() {
+        for part in read_parts(raw, &mut String::new()).iter() {
             if let Some(body) = json::string_body(part.thinking) {
                 self.text(Source::Reasoning(None), body, out);
             }
-            for thought in read_parts(part.thinking).iter() {
+            for thought in read_parts(part.thinking, &mut String::new()).iter() {
                 self.text(Source::Reasoning(None), json::string_body(thought.text).unwrap_or(""), out);
             }
             if part.kind.is_none_or(|kind| kind.get() == r#""text""#) {
@@ -274,6 +288,10 @@ impl Blocks {
 
     /// Brings a piece of arguments to its call.
     fn argue(&mut self, to: Address<'_>, piece: Option<Piece<'_>>, out: &mut Vec<ProviderEvent>) {
+        if let Some(oversized) = to.oversized() {
+            self.oversized = Some(oversized);
+            return;
+        }
         let at = match self.calls.route(to) {
             Some(at) => at,
             None if to.id.is_empty() && to.name.is_empty() && piece.is_none() => return,
@@ -291,8 +309,9 @@ impl Blocks {
             Some(Piece::Json(json)) => text.push_str(json),
         }
         if call.ended {
-            if !text.trim().is_empty() {
-                out.push(note("late_arguments", format!("text behind the arguments of {} was ignored", call.name)));
+            if !text.trim().is_empty() && !std::mem::replace(&mut call.noted_late, true) {
+                let message = ignored(call);
+                self.note("late_arguments", message, out);
             }
             return;
         }
@@ -325,9 +344,6 @@ impl Blocks {
         let raw = std::mem::take(&mut call.raw);
         let chars = count(&raw);
         let read = arguments::read(&raw);
-        if read.trailing {
-            out.push(note("trailing_arguments", format!("text behind the arguments of {} was ignored", call.name)));
-        }
         let finished = ToolCall {
             id: call.id(),
             name: call.name.clone(),
@@ -335,7 +351,12 @@ impl Blocks {
             arguments_error: read.error,
             ..ToolCall::default()
         };
-        out.push(ProviderEvent::Block { index: call.index, event: BlockEvent::ToolCallEnd(Box::new(finished)) });
+        let trailing = read.trailing.then(|| ignored(call));
+        let index = call.index;
+        if let Some(message) = trailing {
+            self.note("trailing_arguments", message, out);
+        }
+        out.push(ProviderEvent::Block { index, event: BlockEvent::ToolCallEnd(Box::new(finished)) });
         self.chars += chars;
     }
 
@@ -356,15 +377,27 @@ impl Blocks {
         }
     }
 
+    fn note(&mut self, code: &str, message: String, out: &mut Vec<ProviderEvent>) {
+        if self.notes < NOTES_MAX {
+            self.notes += 1;
+            out.push(note(code, message));
+        }
+    }
+
     fn next_index(&mut self) -> usize {
         self.next += 1;
         self.next - 1
     }
 }
 
-fn read_parts(raw: Raw<'_>) -> Few<Part<'_>> {
-    let array = raw.filter(|raw| raw.get().starts_with(['[', '{']));
-    array.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+/// Reads the parts of a content. `rebuilt` holds the text where a key stands twice, of which the last one counts.
+fn read_parts<'a>(raw: Raw<'a>, rebuilt: &'a mut String) -> Few<Part<'a>> {
+    let Some(text) = raw.map(RawValue::get).filter(|text| text.starts_with(['[', '{'])) else { return Few::default() };
+    if let Ok(parts) = serde_json::from_str(text) {
+        return parts;
+    }
+    *rebuilt = json::value(text).map(|value| value.to_string()).unwrap_or_default();
+    serde_json::from_str(rebuilt).unwrap_or_default()
 }
 
 fn write_arguments(call: &mut Call, text: String, out: &mut Vec<ProviderEvent>) {
@@ -372,6 +405,10 @@ fn write_arguments(call: &mut Call, text: String, out: &mut Vec<ProviderEvent>) 
         call.append(&text);
         out.push(ProviderEvent::Block { index: call.index, event: BlockEvent::ToolCallDelta(text) });
     }
+}
+
+fn ignored(call: &Call) -> String {
+    format!("text behind the arguments of {} was ignored", call.shown_name())
 }
 
 pub(super) fn note(code: &str, message: String) -> ProviderEvent {

@@ -9,6 +9,14 @@
 use std::collections::BTreeMap;
 
 use crate::provider::json::{Balance, Unescaper};
+use crate::provider::redact::cut;
+
+/// Bytes of a call's name; those of tools have at most 64.
+const NAME_BYTES_MAX: usize = 1_000;
+/// Bytes of a call's id; some gateways carry a signature of the model's thinking in it.
+const ID_BYTES_MAX: usize = 100_000;
+/// Characters of a name that a note shows.
+const NAME_CHARS_SHOWN: usize = 100;
 
 /// One call of the reply.
 #[derive(Debug, Default)]
@@ -26,6 +34,8 @@ pub(super) struct Call {
     pub(super) units: Unescaper,
     balance: Balance,
     pub(super) ended: bool,
+    /// Text that came behind its end was noted.
+    pub(super) noted_late: bool,
     /// Counts from 1.
     ordinal: usize,
 }
@@ -35,6 +45,11 @@ impl Call {
     pub(super) fn append(&mut self, text: &str) {
         self.raw.push_str(text);
         self.balance.feed(text);
+    }
+
+    /// Its name, fit for a note.
+    pub(super) fn shown_name(&self) -> String {
+        cut(&self.name, NAME_CHARS_SHOWN)
     }
 
     /// The server's id, or one made from the name (T-7).
@@ -63,6 +78,15 @@ pub(super) struct Address<'a> {
     pub(super) index: Option<i64>,
     pub(super) id: &'a str,
     pub(super) name: &'a str,
+}
+
+/// A part of a call that is longer than this program is willing to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Oversized {
+    #[error("The model called a tool by a name of more than {NAME_BYTES_MAX} bytes.")]
+    Name,
+    #[error("The server gave a tool call an id of more than {ID_BYTES_MAX} bytes.")]
+    Id,
 }
 
 /// The calls of a reply in order.
@@ -139,6 +163,14 @@ impl Calls {
 }
 
 impl Address<'_> {
+    /// What is longer than any name or id can be.
+    pub(super) fn oversized(&self) -> Option<Oversized> {
+        if self.name.len() > NAME_BYTES_MAX {
+            return Some(Oversized::Name);
+        }
+        (self.id.len() > ID_BYTES_MAX).then_some(Oversized::Id)
+    }
+
     /// The id is known, but name and index say that another call begins: a server that repeats ids.
     fn opens_beside(&self, known: &Call) -> bool {
         !self.name.is_empty() && self.index.is_some() && known.wire_index.is_some() && self.index != known.wire_index

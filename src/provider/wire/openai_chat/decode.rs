@@ -82,7 +82,8 @@ impl ChatDecoder {
             shape: Shape::Unknown,
             sse: SseDecoder::with_limits(limits),
             json: Vec::new(),
-            json_bytes_max: limits.body_bytes,
+            // Read at once when it is complete, as an event is.
+            json_bytes_max: limits.event_bytes.min(limits.body_bytes),
             stray: Stray::default(),
             reply: Reply::new(options),
         }
@@ -167,7 +168,7 @@ impl Decoder for ChatDecoder {
                 self.drain(Framing::Complete, out)
             }
             Shape::Json if self.json.len() + bytes.len() > self.json_bytes_max => {
-                Err(self.too_large(SseError::Body(self.json_bytes_max), out))
+                Err(self.too_large(SseError::Document(self.json_bytes_max), out))
             }
             Shape::Json => {
                 self.json.extend_from_slice(bytes);

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::blocks::{BLOCKS_MAX, Blocks, note};
+use super::calls::Oversized;
 use super::chunk::{Choice, Chunk, is_error_field};
 use super::decode::ChatDecoderOptions;
 use super::mold::Mold;
@@ -17,7 +18,7 @@ use super::stop::{self, Verdict};
 use super::usage;
 use crate::model::{ErrorKind, ErrorRecord, StopReason, Usage};
 use crate::port::ProviderEvent;
-use crate::provider::error::stream_error;
+use crate::provider::error::{ErrorContext, stream_error};
 use crate::provider::json::{self, Raw, Surrogates};
 use crate::provider::redact::{Masker, cut};
 use crate::provider::url::shown;
@@ -217,6 +218,13 @@ impl Reply {
     }
 
     fn check_limit(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ErrorRecord> {
+        if let Some(oversized) = self.blocks.oversized() {
+            let kind = match oversized {
+                Oversized::Name => ErrorKind::ModelBehavior,
+                Oversized::Id => ErrorKind::Malformed,
+            };
+            return Err(self.fail(ErrorRecord::new(kind, oversized.to_string()).retryable(), out));
+        }
         if self.blocks.is_over_limit() {
             let message = format!("the reply has more than {BLOCKS_MAX} blocks");
             return Err(self.fail(ErrorRecord::new(ErrorKind::StreamTooLarge, message), out));
@@ -361,11 +369,16 @@ impl Reply {
         self.fail(record.retryable(), out)
     }
 
-    /// Completes a record of our own. What was held back is given out, blocks stay open (STREAM-5).
+    /// Completes a record of our own, in the form all errors of a provider have. What was held back is given out, blocks stay open (STREAM-5).
     pub(super) fn fail(&mut self, mut record: ErrorRecord, out: &mut Vec<ProviderEvent>) -> ErrorRecord {
         self.blocks.flush(out);
-        record.provider = Some(self.options.context.provider.clone());
-        record.request_id.clone_from(&self.options.context.request_id);
+        let ErrorContext { provider, request_id, .. } = &self.options.context;
+        record.message = format!("{provider}: {}", record.message);
+        if let Some(id) = request_id {
+            record.message = format!("{} (request id {id})", record.message);
+        }
+        record.provider = Some(provider.clone());
+        record.request_id.clone_from(request_id);
         record
     }
 

@@ -7,6 +7,9 @@
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
+/// Bytes of white space in front of a tag; behind more, the reply has no tag.
+const BLANK_BYTES_MAX: usize = 64 * 1024;
+
 /// What a piece of text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -20,6 +23,8 @@ pub(super) struct ThinkTags {
     place: Place,
     /// Text that may be the beginning of a tag.
     held: String,
+    /// Bytes of white space that `held` opens with.
+    blank: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,21 +46,14 @@ impl ThinkTags {
     /// Takes text and gives the pieces that are sure.
     pub(super) fn push(&mut self, text: &str, give: &mut impl FnMut(Kind, &str)) {
         self.held.push_str(text);
+        if self.place == Place::Before && !self.begin() {
+            return;
+        }
         let held = std::mem::take(&mut self.held);
         let mut rest = held.as_str();
         loop {
             match self.place {
-                Place::Before => {
-                    let begin = rest.trim_start();
-                    if let Some(inside) = begin.strip_prefix(OPEN) {
-                        self.place = Place::Inside;
-                        rest = inside;
-                    } else if OPEN.starts_with(begin) {
-                        break;
-                    } else {
-                        self.place = Place::Answer;
-                    }
-                }
+                Place::Before => break,
                 Place::Inside => {
                     if let Some((thought, behind)) = rest.split_once(CLOSE) {
                         give(Kind::Thinking, thought);
@@ -84,11 +82,30 @@ impl ThinkTags {
         rest.clone_into(&mut self.held);
     }
 
+    /// Decides whether the reply opens with a tag, once enough of it is there to tell. White space is looked at once,
+    /// however many pieces it comes in.
+    fn begin(&mut self) -> bool {
+        let begin = self.held.get(self.blank..).unwrap_or_default().trim_start();
+        self.blank = self.held.len() - begin.len();
+        if begin.starts_with(OPEN) {
+            self.held = self.held.split_off(self.blank + OPEN.len());
+            self.place = Place::Inside;
+            return true;
+        }
+        if OPEN.starts_with(begin) && self.blank <= BLANK_BYTES_MAX {
+            return false;
+        }
+        self.place = Place::Answer;
+        true
+    }
+
     /// No further text comes for now: what is held was no tag.
     pub(super) fn flush(&mut self, give: &mut impl FnMut(Kind, &str)) {
+        if self.place == Place::Before && self.blank == self.held.len() {
+            return;
+        }
         let held = std::mem::take(&mut self.held);
         match self.place {
-            Place::Before if held.trim_start().is_empty() => self.held = held,
             Place::Before => {
                 self.place = Place::Answer;
                 give(Kind::Text, &held);
@@ -107,7 +124,7 @@ fn split_at_tag(text: &str) -> (&str, &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, ThinkTags};
+    use super::{BLANK_BYTES_MAX, Kind, ThinkTags};
 
     fn split(pieces: &[&str]) -> (String, String) {
         let (mut thinking, mut text) = (String::new(), String::new());
@@ -141,5 +158,26 @@ mod tests {
             let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
             assert_eq!(split(&letters), (thinking.to_owned(), text.to_owned()), "{whole}, letter by letter");
         }
+    }
+
+    #[test]
+    fn white_space_in_front_of_a_tag_is_bounded() {
+        for (blank, tagged) in [(BLANK_BYTES_MAX, true), (BLANK_BYTES_MAX + 1, false)] {
+            let pieces: Vec<&str> = std::iter::repeat_n(" ", blank).chain(["<think>a</think>b"]).collect();
+            let (thinking, text) = split(&pieces);
+            assert_eq!((thinking == "a", text == "b"), (tagged, tagged));
+            assert_eq!(text.len() > BLANK_BYTES_MAX, !tagged, "no text is lost");
+        }
+    }
+
+    #[test]
+    fn a_pause_in_white_space_forgets_nothing() {
+        let mut text = String::new();
+        let mut tags = ThinkTags::default();
+        for piece in [" ", "\n", "<think>", "x"] {
+            tags.flush(&mut |_, piece| text.push_str(piece));
+            tags.push(piece, &mut |_, piece| text.push_str(piece));
+        }
+        assert_eq!(text, "x");
     }
 }

@@ -8,7 +8,7 @@
 use serde::Deserialize;
 
 use crate::model::Usage;
-use crate::provider::json::{Loose, Number, Raw};
+use crate::provider::json::{self, Loose, Number, Raw};
 
 /// Characters that make a token, where nobody counted (OC-17).
 const CHARS_PER_TOKEN: u64 = 4;
@@ -43,8 +43,17 @@ struct CompletionDetails {
 
 /// Reads a usage object; nothing if it reports no counts (OC-16).
 pub(super) fn read(raw: Raw<'_>) -> Option<Usage> {
-    let Loose(wire) = serde_json::from_str::<Loose<WireUsage<'_>>>(raw?.get()).ok()?;
-    let wire = wire?;
+    let text = raw?.get();
+    if let Ok(Loose(wire)) = serde_json::from_str::<Loose<WireUsage<'_>>>(text) {
+        return convert(&wire?);
+    }
+    // A key that stands twice: a tree keeps the last one.
+    let rebuilt = json::value(text)?.to_string();
+    let Loose(wire) = serde_json::from_str::<Loose<WireUsage<'_>>>(&rebuilt).ok()?;
+    convert(&wire?)
+}
+
+fn convert(wire: &WireUsage<'_>) -> Option<Usage> {
     if wire.prompt_tokens.0.is_none() && wire.completion_tokens.0.is_none() {
         return None;
     }
@@ -118,6 +127,12 @@ mod tests {
             ),
             (r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":4}"#, "5/1/4/0 None"),
             (r#"{"prompt_tokens":9,"completion_tokens":1,"cached_tokens":3}"#, "6/1/3/0 None"),
+            // Of a key that stands twice the last one counts.
+            (r#"{"prompt_tokens":5,"completion_tokens":1,"prompt_tokens":9}"#, "9/1/0/0 None"),
+            (
+                r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":1,"cached_tokens":2}}"#,
+                "7/1/2/0 None",
+            ),
             (
                 r#"{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":2,"cache_write_tokens":3}}"#,
                 "4/0/2/3 None",

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::reasoning::{Level, Replay};
 use super::repair::Repairs;
-use super::text::{Arguments, Clean, DataUrl, Joined};
+use super::text::{Arguments, Clean, CleanId, DataUrl, Joined};
 use super::{CacheMarker, is_of_vendor};
 use crate::model::{
     AssistantBlock, AssistantMessage, Content, ImageBlock, Message, ToolCall, ToolResultMessage, UserContent,
@@ -66,15 +66,15 @@ struct WireAssistant<'a> {
 #[derive(Debug, Serialize)]
 struct WireToolResult<'a> {
     role: &'static str,
-    tool_call_id: String,
+    tool_call_id: CleanId,
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
+    name: Option<Clean<'a>>,
     content: Joined<'a>,
 }
 
 #[derive(Debug, Serialize)]
 struct WireCall<'a> {
-    id: String,
+    id: CleanId,
     #[serde(rename = "type")]
     type_: &'static str,
     function: WireFunction<'a>,
@@ -82,7 +82,7 @@ struct WireCall<'a> {
 
 #[derive(Debug, Serialize)]
 struct WireFunction<'a> {
-    name: &'a str,
+    name: Clean<'a>,
     arguments: Arguments<'a>,
 }
 
@@ -268,8 +268,8 @@ impl<'a> Builder<'a> {
     }
 
     fn call(&mut self, at: usize, ordinal: usize, call: &'a ToolCall) -> WireCall<'a> {
-        let function = WireFunction { name: &call.name, arguments: Arguments(&call.arguments) };
-        WireCall { id: self.ids.call(at, ordinal, call), type_: "function", function }
+        let function = WireFunction { name: Clean(&call.name), arguments: Arguments(&call.arguments) };
+        WireCall { id: CleanId(self.ids.call(at, ordinal, call)), type_: "function", function }
     }
 
     fn result(&mut self, result: &'a ToolResultMessage) {
@@ -292,8 +292,8 @@ impl<'a> Builder<'a> {
         }
         self.out.push(WireMessage::Tool(WireToolResult {
             role: "tool",
-            tool_call_id: self.ids.result(&result.tool_call_id, &result.tool_name),
-            name: self.compat.tool_result_name.then_some(result.tool_name.as_str()),
+            tool_call_id: CleanId(self.ids.result(&result.tool_call_id, &result.tool_name)),
+            name: self.compat.tool_result_name.then_some(Clean(&result.tool_name)),
             content,
         }));
     }

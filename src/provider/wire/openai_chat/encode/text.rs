@@ -38,6 +38,16 @@ impl Serialize for Clean<'_> {
     }
 }
 
+/// The id of a call, made for the request, without U+0000.
+#[derive(Clone, Debug)]
+pub(super) struct CleanId(pub String);
+
+impl Serialize for CleanId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Clean(&self.0).serialize(serializer)
+    }
+}
+
 /// Several texts written as one string, without joining them in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Joined<'a> {
