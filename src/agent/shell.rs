@@ -198,11 +198,10 @@ impl Agent {
             return Ok(());
         }
         match state.messages.last() {
-            None => Err(AgentError::NothingToSend),
             // Steering comes ahead of the request.
             Some(last) if last.as_assistant().is_none() || !self.shared.queues.steering.is_empty() => Ok(()),
             Some(_) if prompts.is_empty() => Err(AgentError::LastMessageIsAssistant),
-            Some(_) => Err(AgentError::NothingToSend),
+            Some(_) | None => Err(AgentError::NothingToSend),
         }
     }
 

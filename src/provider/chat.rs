@@ -220,7 +220,7 @@ impl Call<'_> {
         let late_break = if self.compat.finish_reason { LateBreak::Forgive } else { LateBreak::Fail };
         self.before.push(ProviderEvent::Meta(Box::new(response.meta)));
         let decoder = Box::new(ChatDecoder::new(options));
-        Reply::new(self.before, response.body, decoder, late_break, self.context.secrets).boxed()
+        Reply::new(self.before, response.body, decoder, late_break, response.secrets).boxed()
     }
 
     /// The facts of a refusal's head, then the error.
