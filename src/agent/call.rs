@@ -11,7 +11,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -19,6 +18,7 @@ use futures_util::{FutureExt, Stream};
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
+use super::guard::{GRACE_EXTRA, Guarded};
 use super::hooks::{AfterToolCall, BeforeToolCall, LoopHooks};
 use super::options::Limits;
 use crate::model::{AssistantMessage, Content, Message, ToolCall, ToolResultView};
@@ -28,8 +28,6 @@ use crate::turn::{CallFailure, CallOutcome, texts};
 
 /// Progress reports of a call that may wait before the tool does.
 pub(super) const UPDATES_MAX: usize = 16;
-/// What a cancelled tool gets beyond `limits.grace` before its future is dropped.
-const GRACE_EXTRA: Duration = Duration::from_secs(1);
 
 /// A call after the steps that precede its execution.
 #[derive(Debug)]
@@ -84,10 +82,11 @@ impl ActiveTool {
         Self { tool, check: Arc::default() }
     }
 
-    fn check(&self, args: &Value) -> Result<Value, CallFailure> {
+    /// Checks arguments; a feedback shows what was `received`, not what a tool's repair made of it.
+    fn check(&self, args: &Value, received: &Value) -> Result<Value, CallFailure> {
         let name = &self.tool.spec().name;
         match self.check.get_or_init(|| ArgumentCheck::compile(&self.tool.spec().input_schema)) {
-            Ok(check) => check.check(name, args).map_err(CallFailure::Invalid),
+            Ok(check) => check.check_repaired(name, args, received).map_err(CallFailure::Invalid),
             Err(reason) => Err(CallFailure::Invalid(format!("The schema of \"{name}\" is not usable: {reason}"))),
         }
     }
@@ -109,7 +108,7 @@ impl From<CallFailure> for Refusal {
 pub(super) struct Clearing<'a> {
     pub(super) tools: &'a [ActiveTool],
     pub(super) names: &'a [String],
-    pub(super) hooks: &'a dyn LoopHooks,
+    pub(super) hooks: Guarded<'a>,
     pub(super) policy: Option<&'a dyn Policy>,
     pub(super) cancel: &'a Cancel,
     pub(super) reply: &'a AssistantMessage,
@@ -140,13 +139,13 @@ impl Clearing<'_> {
             return Err(CallFailure::Invalid(arguments::malformed(&call.name, error)).into());
         }
         let raw = Value::Object(call.arguments.clone());
-        let prepared = catch_unwind(AssertUnwindSafe(|| active.tool.prepare(raw)))
+        let prepared = catch_unwind(AssertUnwindSafe(|| active.tool.prepare(raw.clone())))
             .unwrap_or_else(|panic| Err(crash_text(&*panic)))
             .map_err(CallFailure::Invalid)?;
-        let args = active.check(&prepared)?;
+        let args = active.check(&prepared, &raw)?;
         self.permit(&call.name, &args)?;
         let asked = BeforeToolCall { assistant: self.reply, call, args: &args, context: self.context };
-        let decision = self.hooks.before_tool_call(asked, self.cancel.token()).await;
+        let decision = self.hooks.before(asked).await;
         if self.cancel.is_cancelled() {
             return Err(CallFailure::Cancelled.into());
         }
@@ -158,7 +157,7 @@ impl Clearing<'_> {
         }
         let args = match decision.args {
             Some(replaced) => {
-                let checked = active.check(&replaced)?;
+                let checked = active.check(&replaced, &replaced)?;
                 self.permit(&call.name, &checked)?;
                 checked
             }
@@ -232,6 +231,8 @@ impl Running {
         if let Message::Assistant(assistant) = &*self.reply
             && !self.cancel.is_cancelled()
         {
+            let hooks =
+                Guarded { hooks: &*self.hooks, cancel: &self.cancel, clock: &*self.clock, grace: self.limits.grace };
             let asked = AfterToolCall {
                 assistant,
                 call: &outcome.call,
@@ -239,7 +240,7 @@ impl Running {
                 result: &outcome.output,
                 context: &self.context,
             };
-            match self.hooks.after_tool_call(asked, self.cancel.token()).await {
+            match hooks.after(asked).await {
                 Ok(patch) => patch.apply(&mut outcome.output),
                 Err(reason) => outcome.output = ToolOutput::failure("tool_error", texts::or_silent(reason)),
             }

@@ -17,7 +17,11 @@ use crate::turn;
 
 /// The embedding program's hooks into the loop. Every method has a default that changes nothing.
 ///
-/// `transform_context`, `convert_to_llm` and `get_api_key` cannot fail. An error of `before_tool_call` or
+/// A hook that panics is one that fails, with the text `The hook crashed: …`. `transform_context`, `convert_to_llm` and
+/// `get_api_key` cannot fail; one that panics counts as its default, with a diagnostic of code `hook_crashed` in the
+/// reply. Once the run is cancelled, a hook has `limits.grace` and a second to answer; then its future is dropped.
+///
+/// An error of `before_tool_call` or
 /// `after_tool_call` becomes the result of that call; an error of `prepare_next_turn` or `after_turn` ends the run
 /// with a failed reply of kind `hook`.
 #[async_trait]

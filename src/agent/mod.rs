@@ -65,6 +65,10 @@
 //! # }
 //! ```
 //!
+//! A program that embeds the agent needs a tokio runtime with time enabled, and by what it implements `async-trait`
+//! ([`LoopHooks`], [`Listener`], tools), `futures-util` (streams of a provider), `tokio-util` (the cancellation token)
+//! and `serde_json` (arguments and schemas) in the versions of this crate's manifest. Nothing is re-exported.
+//!
 //! Tools go into [`Settings::tools`], hooks into [`AgentOptions::hooks`], listeners to [`Agent::subscribe`].
 //!
 //! # Events of a run
@@ -85,7 +89,8 @@
 //!
 //! # Invariants
 //!
-//! They hold for every run that was not cut off by a listener's error or a dropped future:
+//! They hold for every run that was not cut off by a listener's error or panic, or by a dropped future. A panic of a
+//! provider, a tool or a hook does not cut a run off: it is the failure of that reply, call or hook.
 //!
 //! 1. `agent_start` comes first and `agent_end` last, one each; every `turn_start` has one `turn_end`.
 //! 2. Every `message_start` has its `message_end` before the next `message_start`. That of a reply is empty and
@@ -144,6 +149,7 @@
 //! | while a reply streams | the provider has 300 ms to end it; the reply is `aborted`, its text so far kept |
 //! | while a batch is prepared | no call of it starts; all get `Cancelled before it ran.` |
 //! | while tools run | each has the grace and a second to answer, else its result is `Aborted.`; calls that wait get `Cancelled before it ran.`; `after_tool_call` is skipped unless it had started; the closing turn |
+//! | while a hook works | it has the grace and a second to answer, then its future is dropped and the run goes on as cancelled; an `after_tool_call` in progress is applied if it answers by then |
 //! | in `prepare_next_turn` | messages taken from a queue go back to its front; the closing turn |
 //! | after an answer without calls | the answer counts: a normal end, queues untouched |
 //!
@@ -151,6 +157,7 @@
 //! a run in the same way, with a reply of stop reason `error`.
 
 mod call;
+mod guard;
 mod hooks;
 mod options;
 mod queue;

@@ -15,7 +15,8 @@ use futures_util::StreamExt;
 use super::call::panic_text;
 use super::run::Run;
 use crate::model::{
-    AssistantHead, AssistantMessage, ErrorKind, ErrorRecord, Event, Message, MessageBuilder, StopReason, Usage,
+    AssistantHead, AssistantMessage, Diagnostic, ErrorKind, ErrorRecord, Event, Message, MessageBuilder, StopReason,
+    Usage,
 };
 use crate::port::{AssistantEvent, LlmRequest, Purpose, SinkError};
 use crate::turn::{self, texts};
@@ -45,7 +46,10 @@ impl Run<'_> {
         let (request, notes) = self.build_request().await;
         let mut reading = Reading { builder: MessageBuilder::new(&head), started: false, usage: None };
         // A run cancelled while the request was made ready calls nobody.
-        let ended = if self.cancel.is_cancelled() { Ended::BrokeOff } else { self.read(request, &mut reading).await? };
+        let ended = match request {
+            Some(request) if !self.cancel.is_cancelled() => self.read(request, &mut reading).await?,
+            _ => Ended::BrokeOff,
+        };
         if !reading.started {
             self.open_reply(&head).await?;
         }
@@ -66,14 +70,16 @@ impl Run<'_> {
         Ok(reply)
     }
 
-    /// The pipeline of a request: transform, convert, heal, key.
-    async fn build_request(&self) -> (LlmRequest, Vec<crate::model::Diagnostic>) {
-        let hooks = &self.options.hooks;
-        let shaped = hooks.transform_context(self.context.clone(), self.cancel.token()).await;
-        let converted = hooks.convert_to_llm(shaped).await;
+    /// The pipeline of a request: transform, convert, heal, key. No request comes of it when a hook did not answer a
+    /// cancellation.
+    async fn build_request(&self) -> (Option<LlmRequest>, Vec<Diagnostic>) {
+        let hooks = self.hooks();
+        let mut notes = Vec::new();
+        let Some(converted) = hooks.shape(self.context.clone(), &mut notes).await else { return (None, notes) };
         let projection = turn::project(&converted, &self.model);
+        notes.extend(projection.notes);
         let mut options = self.options.stream_options.clone();
-        if let Some(key) = hooks.get_api_key(&self.model.provider).await {
+        if let Some(key) = hooks.key(&self.model.provider, &mut notes).await {
             options.api_key = Some(key);
         }
         let request = LlmRequest {
@@ -87,7 +93,7 @@ impl Run<'_> {
             purpose: Purpose::Run,
             session_id: self.options.session_id.clone(),
         };
-        (request, projection.notes)
+        (Some(request), notes)
     }
 
     /// Asks the provider and reads its stream to the end. Tolerates what adapters get wrong (cases 5 to 12): a missing

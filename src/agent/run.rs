@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use super::call::ActiveTool;
+use super::guard::Guarded;
 use super::hooks::{AfterTurn, TurnContext};
 use super::options::AgentOptions;
 use super::queue::{Drained, Queues};
@@ -241,7 +242,7 @@ impl<'a> Run<'a> {
             context: &self.context,
             new_messages: &self.new_messages,
         };
-        let next = match self.options.hooks.prepare_next_turn(asked, self.cancel.token()).await {
+        let next = match self.hooks().next_turn(asked).await {
             Ok(next) => next,
             Err(failed) => return Ok(Some(After::HookFailed(failed))),
         };
@@ -275,7 +276,12 @@ impl<'a> Run<'a> {
             context: &self.context,
             new_messages: &self.new_messages,
         };
-        self.options.hooks.after_turn(asked, self.cancel.token()).await
+        self.hooks().after_turn(asked).await
+    }
+
+    pub(super) fn hooks(&self) -> Guarded<'_> {
+        let AgentOptions { hooks, clock, limits, .. } = self.options;
+        Guarded { hooks: &**hooks, cancel: self.cancel, clock: &**clock, grace: limits.grace }
     }
 
     fn limit(&self) -> TurnLimit {

@@ -5,18 +5,22 @@
 //!
 //! Must not know: what happens inside a turn.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::call::panic_text;
 use super::options::AgentOptions;
 use super::queue::{Drained, QueueMode, Queues};
 use super::run::{Run, Start};
 use super::state::{AgentSnapshot, Settings, State};
 use crate::model::{CancelCause, Event, ImageBlock, Message, RunOutcome};
 use crate::port::{Cancel, Sink, SinkError};
+use crate::turn;
 
 /// A stateful agent. Clones are handles on the same one.
 ///
@@ -47,7 +51,9 @@ struct Listeners {
 }
 
 /// Sees every event of the runs of an agent, one listener after another, in order of subscription. Part of the run:
-/// a slow one slows it. An error closes the run without further events.
+/// a slow one slows it. An error or a panic closes the run without further events.
+///
+/// A listener must not await [`Agent::wait_for_idle`]: the run waits for the listener, so neither ever ends.
 #[async_trait]
 pub trait Listener: Send + Sync {
     /// Takes one event. `cancel` is the run's; an error ends the run, and no listener is told anything more.
@@ -68,7 +74,8 @@ impl Subscription {
         drop(self);
     }
 
-    /// Keeps the listener as long as the agent lives.
+    /// Keeps the listener as long as the agent lives. A listener that needs the agent must not hold a clone of it, or
+    /// each keeps the other alive; let it share something weak, such as a `Weak` of what owns the agent.
     pub fn forever(mut self) {
         self.shared = std::sync::Weak::new();
     }
@@ -82,7 +89,8 @@ impl Drop for Subscription {
     }
 }
 
-/// Why a call was refused. Nothing changed.
+/// Why a call was refused. Nothing changed, but for [`Self::Sink`]: there a run had begun, and what it emitted before
+/// its listener failed stays in the transcript.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
     #[error("a run is active; queue with steer or follow_up, or wait for it")]
@@ -164,7 +172,8 @@ impl Agent {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Runs a prompt; ready when the listeners of `agent_end` are done.
+    /// Runs a prompt; ready when the listeners of `agent_end` are done. A blank one is refused where it would leave
+    /// nothing new to send: on an empty transcript and behind a reply.
     pub async fn prompt(&self, prompt: impl Into<Prompt> + Send) -> Result<RunOutcome, AgentError> {
         let prompts = match prompt.into() {
             Prompt::Text(text, images) => {
@@ -173,10 +182,27 @@ impl Agent {
             Prompt::Messages(messages) => messages,
         };
         let active = self.activate()?;
-        if prompts.is_empty() && lock(&self.shared.state).messages.is_empty() {
-            return Err(AgentError::NothingToSend);
-        }
+        self.something_to_send(&prompts)?;
         self.run(active, prompts, Drained::default(), false).await
+    }
+
+    /// Refuses prompts without which a request would hold nothing, or end in a reply. Messages of other roles are
+    /// something: what becomes of them is up to `convert_to_llm`.
+    fn something_to_send(&self, prompts: &[Arc<Message>]) -> Result<(), AgentError> {
+        let state = lock(&self.shared.state);
+        let is_blank = |message: &Arc<Message>| {
+            let sent = turn::project(std::slice::from_ref(message), &state.settings.model);
+            matches!(**message, Message::User(_)) && sent.messages.is_empty()
+        };
+        if !prompts.iter().all(is_blank) {
+            return Ok(());
+        }
+        match state.messages.last() {
+            // Steering comes ahead of the request.
+            Some(last) if last.as_assistant().is_none() || !self.shared.queues.steering.is_empty() => Ok(()),
+            Some(_) if prompts.is_empty() => Err(AgentError::LastMessageIsAssistant),
+            Some(_) | None => Err(AgentError::NothingToSend),
+        }
     }
 
     /// Goes on from the transcript as it is. Behind a reply, one batch of queued messages is the prompt.
@@ -272,7 +298,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Waits until no run is active.
+    /// Waits until no run is active. Inside a listener or a hook it never returns.
     pub async fn wait_for_idle(&self) {
         let mut idle = self.shared.idle.subscribe();
         // The sender lives as long as this agent, so waiting cannot fail.
@@ -398,7 +424,10 @@ impl Sink for Fanout<'_> {
                 .cloned();
             let Some((id, listener)) = next else { return Ok(()) };
             told = Some(id);
-            if let Err(closed) = listener.on_event(&event, self.cancel.token()).await {
+            let token = self.cancel.token();
+            let answer = AssertUnwindSafe(async { listener.on_event(&event, token).await }).catch_unwind().await;
+            let crashed = |text| Err(SinkError(format!("a listener crashed: {text}")));
+            if let Err(closed) = answer.unwrap_or_else(|panic| crashed(panic_text(&*panic))) {
                 self.cancel.cancel(CancelCause::Pipe);
                 return Err(closed);
             }

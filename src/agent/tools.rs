@@ -183,7 +183,7 @@ impl Run<'_> {
         let clearing = Clearing {
             tools: &self.tools,
             names: &self.tool_names,
-            hooks: &*self.options.hooks,
+            hooks: self.hooks(),
             policy: self.options.policy.as_deref(),
             cancel: self.cancel,
             reply,

@@ -109,6 +109,6 @@ pub struct RunOutcome {
     pub reason: Reason,
     /// Set when the last reply failed.
     pub error: Option<ErrorRecord>,
-    /// Set when the run was cancelled.
+    /// Who cancelled the run, where its last reply is `aborted`. An answer that was complete before counts: none then.
     pub cause: Option<CancelCause>,
 }

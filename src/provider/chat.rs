@@ -244,6 +244,9 @@ impl Call<'_> {
         let meta = self.guard.meta(response.meta);
         self.observe(&meta);
         self.context.request_id.clone_from(&meta.request_id);
+        // Those of its way, such as a proxy's password, are secrets of its body too.
+        self.context.secrets.clone_from(&response.secrets);
+        let guard = Guard::new(&response.secrets);
         let options = ChatDecoderOptions {
             context: self.context,
             model_id: self.request.model.id.clone(),
@@ -255,7 +258,7 @@ impl Call<'_> {
         let late_break = if self.compat.finish_reason { LateBreak::Forgive } else { LateBreak::Fail };
         self.before.push(ProviderEvent::Meta(Box::new(meta)));
         let decoder = Box::new(ChatDecoder::new(options));
-        Reply::new(self.before, response.body, decoder, late_break).boxed()
+        guard.stream(Reply::new(self.before, response.body, decoder, late_break).boxed())
     }
 
     /// The facts of a refusal's head, then the error.

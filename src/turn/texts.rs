@@ -28,19 +28,49 @@ pub fn or_silent(text: String) -> String {
     if text.is_empty() { TOOL_SILENT.to_owned() } else { text }
 }
 
+/// What a model wrote, as a text may quote it: control characters but LF and TAB are written as escapes.
+pub fn without_controls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && !matches!(c, '\n' | '\t') {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// At most this many names are listed to a model that asked for a tool that does not exist.
 const NAMES_MAX: usize = 20;
 
 /// A call of a tool that does not exist; `available` is sorted.
 pub fn unknown_tool(name: &str, available: &[String]) -> String {
+    let name = without_controls(name);
+    if available.is_empty() {
+        return format!("Unknown tool \"{name}\". No tool is available.");
+    }
     let shown: Vec<&str> = available.iter().take(NAMES_MAX).map(String::as_str).collect();
     format!("Unknown tool \"{name}\". Available: {}.", shown.join(", "))
 }
 
 /// A call of a reply that stopped at the output limit.
 pub fn truncated(name: &str) -> String {
+    let name = without_controls(name);
     format!(
         "Not run: the reply stopped at the output limit, so the arguments of \"{name}\" may be incomplete. \
          Repeat the call with full arguments."
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unknown_tool;
+
+    #[test]
+    fn an_unknown_tool_is_named_without_control_characters_and_with_what_there_is() {
+        let names = ["ls".to_owned(), "read".to_owned()];
+        assert_eq!(unknown_tool("x\u{1b}[2J", &names), "Unknown tool \"x\\u{1b}[2J\". Available: ls, read.");
+        assert_eq!(unknown_tool("x", &[]), "Unknown tool \"x\". No tool is available.");
+    }
 }

@@ -531,6 +531,17 @@ async fn an_error_inside_a_good_answer_names_the_same_remedy_as_its_status_would
 }
 
 #[tokio::test]
+async fn parts_of_a_header_that_the_server_echoes_in_a_stream_are_masked_sec_1() {
+    let in_stream = json!({"error": {"message": "you sent abcdefgh12", "type": "server_error"}});
+    let server = Server::start([Reply::stream().event(&chunk(&json!({"content": "x"}), None)).event(&in_stream)]);
+    let mut settings = keyed();
+    settings.headers.set("cookie", Some("a=b; session=abcdefgh12".to_owned()));
+    let (events, message) = run_all(&provider(settings), request(&server)).await;
+    assert!(error(&message).message.contains("you sent ***"), "{}", error(&message).message);
+    assert!(!format!("{events:?}").contains("abcdefgh12"), "{events:?}");
+}
+
+#[tokio::test]
 async fn a_key_over_cleartext_to_another_machine_is_warned_about_once() {
     let proxy = Server::proxy("127.0.0.1:9".parse().unwrap(), None, [chat_text("a"), chat_text("b")]);
     let settings = HttpSettings {

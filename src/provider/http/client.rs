@@ -229,7 +229,7 @@ async fn finish(response: reqwest::Response, timers: Timers, mut context: ErrorC
     context.request_id.clone_from(&meta.request_id);
     let body = ResponseBody::new(response, timers, context.clone());
     if status.is_success() {
-        return Ok(Response { meta, body });
+        return Ok(Response { meta, body, secrets: context.secrets });
     }
     let body = body.start_of().await;
     Err(HttpError::Status(Box::new(Refusal { status: status.as_u16(), headers: all, meta, body, context })))

@@ -25,7 +25,7 @@ pub use body::ResponseBody;
 pub use client::HttpClient;
 pub use proxy::ProxySettings;
 
-use crate::model::{ErrorRecord, Headers};
+use crate::model::{ErrorRecord, Headers, Secret};
 use crate::port::{ResponseMeta, Timeouts};
 use crate::provider::error::ErrorContext;
 
@@ -78,6 +78,8 @@ pub struct PostRequest {
 pub struct Response {
     pub meta: ResponseMeta,
     pub body: ResponseBody,
+    /// What texts made from the body must not show: the secrets of the request's context and those of its way.
+    pub secrets: Vec<Secret>,
 }
 
 /// Why there is no 2xx answer.

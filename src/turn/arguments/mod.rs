@@ -15,6 +15,7 @@ mod tests;
 use boon::Schemas;
 use serde_json::Value;
 
+use super::texts;
 use crate::model::ArgumentsError;
 use coerce::Coercion;
 use graph::{Budget, Graph};
@@ -61,7 +62,15 @@ impl ArgumentCheck {
     /// # Errors
     /// The whole feedback text for the model.
     pub fn check(&self, tool: &str, args: &Value) -> Result<Value, String> {
-        self.problems(args).map_err(|problems| feedback(tool, &problems, args))
+        self.check_repaired(tool, args, args)
+    }
+
+    /// Like [`Self::check`], for arguments that a tool has repaired: a feedback shows what the model wrote.
+    ///
+    /// # Errors
+    /// The whole feedback text for the model.
+    pub fn check_repaired(&self, tool: &str, args: &Value, received: &Value) -> Result<Value, String> {
+        self.problems(args).map_err(|problems| feedback(tool, &problems, received))
     }
 
     fn problems(&self, args: &Value) -> Result<Value, Vec<String>> {
@@ -92,7 +101,7 @@ impl ArgumentCheck {
 
 /// The text for a call whose arguments were not one JSON object.
 pub fn malformed(tool: &str, error: &ArgumentsError) -> String {
-    let raw = capped(&error.raw, ECHO_CHARS_MAX);
+    let raw = capped(&texts::without_controls(&error.raw), ECHO_CHARS_MAX);
     format!("Arguments for \"{tool}\" are not a JSON object: {}\n\n{raw}", error.message)
 }
 

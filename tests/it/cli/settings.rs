@@ -484,6 +484,15 @@ fn a_404_is_not_repeated_and_names_the_address_without_the_key_cfg_06() {
 }
 
 #[test]
+fn a_base_url_that_cannot_be_used_is_2_before_anything_runs() {
+    for base in ["http://127.0.0.1:99999/v1", "http://[::1/v1"] {
+        let call = Pirn::new(["-m", "openai/m", "x"]).env("OPENAI_BASE_URL", base);
+        let stderr = stderr_of(call.env("OPENAI_API_KEY", KEY), 2);
+        assert!(stderr.starts_with("pirn: config: "), "{stderr}");
+    }
+}
+
+#[test]
 fn an_unreachable_server_is_75_and_names_the_address() {
     // Nobody listens there.
     let address = "127.0.0.1:1";

@@ -7,7 +7,7 @@ use pirn::model::Event;
 use pirn::testing::call;
 use serde_json::{Value, json};
 
-use super::doubles::{Log, TestHooks, TestTool, echoed, tool};
+use super::doubles::{Log, TestHooks, TestTool, echo_tool, echoed, tool};
 use super::support::{Run, Scene, calls, malformed, text};
 
 /// Plays one call of a tool with a schema; gives what the tool got, or the text of the error result.
@@ -293,4 +293,12 @@ async fn case_42_the_echo_of_long_arguments_is_capped() {
     let schema = json!({"type": "object", "properties": properties, "required": ["n"]});
     let told = execute(schema, json!({"n": "x".repeat(10_000)})).await.unwrap_err();
     assert!(told.chars().count() < 2_600 && told.contains("more)"), "{} characters", told.chars().count());
+}
+
+#[tokio::test(start_paused = true)]
+async fn feedback_echoes_what_the_model_wrote_and_not_what_the_tool_repaired() {
+    let repairing = echo_tool("echo", 0).prepare(|_| Ok(json!({"v": {"repaired": true}})));
+    let script = vec![calls(vec![call("c1", "echo", &json!({"w": "mine"}))]), text("d")];
+    let told = Scene::new(script).tool(repairing).prompt("p").await.result_text("c1");
+    assert!(told.contains(r#""w": "mine""#) && !told.contains("repaired"), "{told}");
 }

@@ -216,13 +216,48 @@ async fn case_112_the_after_hook_is_skipped_once_the_run_is_cancelled() {
 #[tokio::test(start_paused = true)]
 async fn case_112_an_after_hook_that_runs_already_is_awaited_and_used() {
     let hooks = TestHooks::new()
-        .pausing(10_000)
+        .pausing(3_900)
         .after(|_| Ok(AfterPatch { content: Some(vec![Content::text("AFTER")]), ..AfterPatch::default() }));
     let stage = Scene::new(one_call()).hooks(hooks).stage();
     let run = aborted_after(&stage, 5).await;
     run.is(r#"AS TS U"p" A(toolUse,c1) ts1 te1 ok"AFTER" R1 ok"AFTER" TE[c1] TS A(aborted,""!Run cancelled) TE[]
               AE[u,a,t,a]"#);
-    assert_eq!(run.moments_of("tool_execution_end"), [10_000]);
+    assert_eq!(run.moments_of("tool_execution_end"), [3_900]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_does_not_answer_a_cancellation_is_dropped_after_the_grace_and_a_second() {
+    type Hooked = (&'static str, fn(TestHooks) -> TestHooks);
+    let hooks: [Hooked; 6] = [
+        ("transform", |hooks| hooks.transform(|messages| messages)),
+        ("key", |hooks| hooks.key(|| None)),
+        ("before", |hooks| hooks.before(|_| Ok(BeforeDecision::default()))),
+        ("after", |hooks| hooks.after(|_| Ok(AfterPatch { is_error: Some(true), ..AfterPatch::default() }))),
+        ("prepare", |hooks| hooks.prepare(|_| Ok(NextTurn::default()))),
+        ("turn", |hooks| hooks.turn(|_| Ok(AfterTurn::Default))),
+    ];
+    for (name, hooked) in hooks {
+        let stage = Scene::new(one_call()).hooks(hooked(TestHooks::new().pausing(1_000_000))).stage();
+        let run = aborted_after(&stage, 5).await;
+        run.ended(StopReason::Aborted);
+        assert_eq!(run.moments_of("agent_end"), [4_005], "{name}: {}", run.short());
+        assert!(!run.short().contains("ok 1\"ERR"), "{name}: {}", run.short());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_listener_ends_the_run_like_a_closed_sink() {
+    struct Panicking;
+    #[async_trait]
+    impl Listener for Panicking {
+        async fn on_event(&self, _event: &Event, _cancel: &CancellationToken) -> Result<(), SinkError> {
+            panic!("boom")
+        }
+    }
+    let stage = Scene::new(vec![text("1")]).stage();
+    stage.agent.subscribe(Arc::new(Panicking)).forever();
+    let run = stage.prompt("p").await;
+    assert_eq!(run.outcome, Err(AgentError::Sink(SinkError("a listener crashed: boom".to_owned()))));
 }
 
 #[tokio::test(start_paused = true)]

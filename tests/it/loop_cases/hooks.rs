@@ -48,6 +48,28 @@ async fn case_43_the_before_hook_sees_raw_and_coerced_arguments() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panicking_tool_hook_is_a_failing_hook() {
+    let before = Scene::new(one_call()).hooks(TestHooks::new().before(|_| panic!("boom"))).prompt("p").await;
+    assert_eq!((before.result_text("c1").as_str(), before.code("c1").as_str()), ("The hook crashed: boom", "blocked"));
+    let after = Scene::new(one_call()).hooks(TestHooks::new().after(|_| panic!("boom"))).prompt("p").await;
+    assert_eq!((after.result_text("c1").as_str(), after.code("c1").as_str()), ("The hook crashed: boom", "tool_error"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_turn_hook_ends_the_run_and_a_shaping_one_changes_nothing() {
+    for hooks in [TestHooks::new().prepare(|_| panic!("boom")), TestHooks::new().turn(|_| panic!("boom"))] {
+        let run = Scene::new(one_call()).hooks(hooks).prompt("p").await;
+        run.ended(StopReason::Error);
+        assert_eq!(run.last_reply().error_message.as_deref(), Some("The hook crashed: boom"));
+    }
+    for hooks in [TestHooks::new().transform(|_| panic!("boom")), TestHooks::new().key(|| panic!("boom"))] {
+        let run = Scene::new(vec![text("k")]).hooks(hooks).prompt("p").await;
+        run.is(r#"AS TS U"p" A(stop,"k") TE[] AE[u,a]"#).asked(&["p"]);
+        assert_eq!(run.last_reply().diagnostics.first().map(|note| note.code.as_str()), Some("hook_crashed"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn case_44_a_blocked_call_is_an_error_result_with_the_reason() {
     let log = Log::default();
     let after = log.clone();

@@ -226,6 +226,26 @@ async fn case_88_continue_needs_something_to_go_on_from() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_prompt_without_anything_to_send_is_refused_before_anything_is_told() {
+    type Refused = (Vec<Message>, Vec<Message>, AgentError);
+    let table: [Refused; 4] = [
+        (Vec::new(), vec![user("")], AgentError::NothingToSend),
+        (Vec::new(), vec![user(" \n"), user("")], AgentError::NothingToSend),
+        (answered(), vec![user(" ")], AgentError::NothingToSend),
+        (answered(), Vec::new(), AgentError::LastMessageIsAssistant),
+    ];
+    for (transcript, prompt, error) in table {
+        let stage = Scene::new(Vec::new()).transcript(transcript).stage();
+        let run = stage.prompt(prompt).await;
+        assert_eq!((run.outcome, run.events.len(), run.requests.len()), (Err(error), 0, 0));
+        assert_eq!(run.before.len(), run.after.len());
+    }
+    let steered = Scene::new(answers(&["1"])).transcript(answered()).stage();
+    steered.agent.steer("s");
+    steered.prompt(Vec::<Message>::new()).await.is(r#"AS TS U"s" A(stop,"1") TE[] AE[u,a]"#);
+}
+
+#[tokio::test(start_paused = true)]
 async fn case_89_continue_from_a_reply_takes_one_message_a_turn() {
     let stage = Scene::new(answers(&["1", "2"])).transcript(answered()).stage();
     stage.agent.steer("s1");
@@ -417,11 +437,11 @@ async fn case_97_an_abort_while_idle_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_prompt_needs_a_transcript() {
-    let stage = Scene::new(answers(&["1", "2"])).stage();
+    let stage = Scene::new(Vec::new()).stage();
     let refused = stage.prompt(Vec::<Message>::new()).await;
     assert_eq!((refused.outcome, refused.events.len()), (Err(AgentError::NothingToSend), 0));
-    stage.prompt("p").await;
-    stage.prompt(Vec::<Message>::new()).await.is(r#"AS TS A(stop,"2") TE[] AE[a]"#);
+    let asked = Scene::new(answers(&["2"])).transcript(vec![user("p")]).stage();
+    asked.prompt(Vec::<Message>::new()).await.is(r#"AS TS A(stop,"2") TE[] AE[a]"#).asked(&["p"]);
 }
 
 #[tokio::test(start_paused = true)]
