@@ -55,7 +55,7 @@ impl Screen {
 
     /// Starts the printer.
     pub(super) fn start(&self) -> std::io::Result<Printer> {
-        Printer::start(self.config, print::stdout_writer()?, print::stderr_writer()?)
+        Printer::start(self.config, print::stdout_writer()?, print::Stderr::process(self.config.stderr_is_terminal)?)
     }
 
     /// Tells an error that came before any model call.
@@ -94,7 +94,7 @@ impl Screen {
         let handle = printer.handle();
         let mut told = Ok(());
         if let Some(help) = help {
-            told = handle.send(Msg::Notice(help)).await;
+            told = handle.send(Msg::Help(help)).await;
         }
         if told.is_ok() {
             told = handle.send(Msg::Result { line: Box::new(line.clone()), ts: clock.now_ms() }).await;

@@ -140,6 +140,13 @@ impl Human {
         }
     }
 
+    /// Shows a text of our own as it is, such as the short help.
+    pub fn help(&self, text: &str, out: &mut String) {
+        if self.config.verbosity >= Verbosity::Normal {
+            out.push_str(text);
+        }
+    }
+
     /// Shows a warning.
     pub fn warning(&self, text: &str, out: &mut String) {
         if self.config.verbosity >= Verbosity::Normal {
@@ -308,7 +315,9 @@ impl Human {
         parts.push(format!("{about}{} in / {about}{} out", count(input), count(usage.output)));
         parts.extend(result.cost_usd.map(dollars));
         parts.push(duration(result.duration_ms));
-        parts.extend(result.session_id.as_deref().map(|id| format!("session {}", short_id(id))));
+        // One that is not kept cannot be named again.
+        let kept = result.session_file.as_ref().and(result.session_id.as_deref());
+        parts.extend(kept.map(|id| format!("session {}", short_id(id))));
         parts.join(self.marks.between)
     }
 }

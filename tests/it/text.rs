@@ -731,7 +731,14 @@ fn notices_never_reach_stdout_out16() {
         assert_eq!(printed(config, messages), (String::new(), "pirn: n\npirn: warning: w\n".to_owned()));
     }
     let usage = UsageTotals { input: 12_400, output: 1100, estimated: Some(true), ..UsageTotals::default() };
-    let line = ResultLine { usage, session_id: Some("019f-01a22cb9".to_owned()), ..verdict(Reason::Completed, None) };
-    let err = printed(TERMINAL, vec![Msg::Result { line: Box::new(line), ts: 0 }]).1;
-    assert_eq!(err, "2 turns · 1 tool · ~12.4k in / ~1.1k out · $0.031 · 41s · session 01a22cb9\n");
+    for (file, end) in [(Some("/s/019f-01a22cb9.jsonl"), " · session 01a22cb9"), (None, "")] {
+        let line = ResultLine {
+            usage: usage.clone(),
+            session_id: Some("019f-01a22cb9".to_owned()),
+            session_file: file.map(str::to_owned),
+            ..verdict(Reason::Completed, None)
+        };
+        let err = printed(TERMINAL, vec![Msg::Result { line: Box::new(line), ts: 0 }]).1;
+        assert_eq!(err, format!("2 turns · 1 tool · ~12.4k in / ~1.1k out · $0.031 · 41s{end}\n"));
+    }
 }
