@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::agent::{AgentOptions, Limits, QueueMode, ToolEnv};
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
-use crate::config::{self, Confine, Env, Settings};
+use crate::config::{self, Confine, Env, JsonLevel, Settings};
 use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
 use crate::port::{Clock, Ids, Provider, StreamOptions, Timeouts, Tool};
 use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
@@ -38,8 +38,8 @@ pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecor
     }
 }
 
-/// Reads every layer of the configuration.
-pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> Result<Settings, ErrorRecord> {
+/// Reads every layer of the configuration; also tells what `output.json` says, whatever else is wrong.
+pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> (JsonLevel, Result<Settings, ErrorRecord>) {
     let sources = config::Sources {
         env,
         config_file: args.config.clone(),
@@ -47,7 +47,8 @@ pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> Result<Settings
         flags: args.overrides(),
         cwd: cwd.to_path_buf(),
     };
-    Ok(config::load(&sources)?)
+    let (wish, loaded) = config::load_with_wish(&sources);
+    (wish, loaded.map_err(ErrorRecord::from))
 }
 
 /// A run, ready to start.

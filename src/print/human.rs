@@ -28,6 +28,9 @@ const MESSAGE_LINES_MAX: usize = 50;
 /// Bytes of a line of thinking that is still open; a longer one is shown in pieces.
 const OPEN_LINE_BYTES_MAX: usize = 4 * LINE_CHARS_MAX;
 
+/// The warning of an answer that is not whole.
+pub(super) const CUT_OFF: &str = "the answer was cut off by the output limit";
+
 /// How much stderr says by itself: a terminal gets tool lines and a summary, a file warnings and errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
@@ -169,7 +172,7 @@ impl Human {
             return;
         }
         if result.reason == Reason::Length {
-            self.warning("the answer was cut off by the output limit", out);
+            self.warning(CUT_OFF, out);
         }
         if self.shows_tools() && result.turns > 0 {
             push_line(out, &self.paint.dim(&self.summary(result)));

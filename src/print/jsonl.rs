@@ -72,7 +72,7 @@
 //! | `turn_end` | `turn`, `message`\|null (the reply), `toolResults` (messages, in the order of the calls) |
 //! | `agent_end` | `messages`: all the run added, in order |
 //! | `queue_update` | `steering`, `followUp`: both queues whole |
-//! | `warning` | `code`, `message` |
+//! | `warning` | `code` (a word; before the run `config`, `model` or `input`; `length` for an answer that is cut off), `message` |
 //! | `result` | below |
 //!
 //! `assistantMessageEvent` has a `type`, the `contentIndex` of its block, and:

@@ -18,10 +18,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::human::CUT_OFF;
 use super::progress::Progress;
 use super::stderr::Stderr;
 use super::{Activity, Answer, Column, Encoder, Human, HumanConfig, Level, ResultLine, SessionLine, Verbosity, merge};
-use crate::model::Event;
+use crate::model::{Event, Reason};
 use crate::port::{Clock, Sink, SinkError};
 
 /// Messages that may wait for the printer before a sender does.
@@ -86,8 +87,8 @@ pub enum Msg {
     Notice(String),
     /// A text of our own for stderr, printed as it is.
     Help(String),
-    /// A warning for stderr.
-    Warning(String),
+    /// Something worth knowing, for both streams. `code` is the word for programs.
+    Warning { code: &'static str, message: String, ts: u64 },
     /// A sign of life.
     Heartbeat { elapsed_ms: u64 },
 }
@@ -487,9 +488,17 @@ impl Worker {
             (Stdout::Text(answer), Msg::Result { line, ts: _ }) => answer.result(line, out),
             (Stdout::Json(encoder), Msg::Event { event, ts }) => encoder.event(event, *ts, out),
             (Stdout::Json(encoder), Msg::Session { line, ts }) => encoder.session(line, *ts, out),
-            (Stdout::Json(encoder), Msg::Result { line, ts }) => encoder.result(line, *ts, out),
-            (Stdout::Text(_), Msg::Session { .. })
-            | (_, Msg::Notice(_) | Msg::Help(_) | Msg::Warning(_) | Msg::Heartbeat { .. }) => {}
+            (Stdout::Json(encoder), Msg::Result { line, ts }) => {
+                if line.reason == Reason::Length {
+                    encoder.event(&warning("length", CUT_OFF), *ts, out);
+                }
+                encoder.result(line, *ts, out);
+            }
+            (Stdout::Json(encoder), Msg::Warning { code, message, ts }) => {
+                encoder.event(&warning(code, message), *ts, out);
+            }
+            (Stdout::Text(_), Msg::Session { .. } | Msg::Warning { .. })
+            | (_, Msg::Notice(_) | Msg::Help(_) | Msg::Heartbeat { .. }) => {}
         }
     }
 
@@ -502,7 +511,7 @@ impl Worker {
             }
             Msg::Notice(text) => self.human.notice(text, lines),
             Msg::Help(text) => self.human.help(text, lines),
-            Msg::Warning(text) => self.human.warning(text, lines),
+            Msg::Warning { message, .. } => self.human.warning(message, lines),
             Msg::Heartbeat { elapsed_ms } => self.human.heartbeat(*elapsed_ms, lines),
             Msg::Session { .. } => {}
         }
@@ -529,6 +538,10 @@ impl Worker {
         let err = &mut self.err;
         self.progress.beside(|| err.write(lines));
     }
+}
+
+fn warning(code: &str, message: &str) -> Event {
+    Event::Warning { code: code.to_owned(), message: message.to_owned() }
 }
 
 /// Joins a delta to the message before it; returns whether it did. The later time stamp holds.

@@ -415,6 +415,20 @@ fn warnings_stand_on_stderr_and_every_line_of_stdout_is_json_out16() {
     let empty = Pirn::demo(["--json", "say x"]).stdin(Stdin::Bytes(Vec::new())).run();
     assert!(empty.stderr.starts_with("pirn: warning: "), "{empty:?}");
     assert_eq!(empty.code(), 0);
+    let unknown = || Pirn::demo(["--json", "say x"]).env("PIRN_MODLE", "x");
+    for (call, code) in [
+        (unknown(), "config"),
+        (Pirn::demo(["--json=messages", "say x"]).stdin(Stdin::Bytes(Vec::new())), "input"),
+        (Pirn::demo(["--json", "stop length"]), "length"),
+    ] {
+        let output = call.run();
+        let warnings = output.lines_of("warning");
+        let told: Vec<_> = warnings.iter().map(|line| line["code"].as_str().unwrap()).collect();
+        assert_eq!(told, [code], "{output:?}");
+        let message = warnings[0]["message"].as_str().unwrap();
+        assert!(output.stderr.contains(message), "stderr has it, too: {output:?}");
+        assert_eq!(output.lines()[0]["type"], "session");
+    }
 }
 
 #[test]
