@@ -21,7 +21,7 @@ use futures_util::FutureExt;
 
 use self::report::Screen;
 use self::signals::Signals;
-use crate::cli::{self, Invocation};
+use crate::cli::{self, Invocation, JsonLevel};
 use crate::config::Env;
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, StopReason};
@@ -34,7 +34,7 @@ use crate::turn;
 pub fn run(argv: Vec<OsString>) -> Exit {
     let env = Env::from_process();
     quiet_panics(env.switch("PIRN_BACKTRACE"));
-    let screen = Screen::before_settings(&env, cli::wants_json(argv.iter().cloned()));
+    let screen = Screen::before_settings(&env, wished_json(&argv));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return internal(&screen, &format!("the runtime did not start: {error}")),
@@ -44,6 +44,25 @@ pub fn run(argv: Vec<OsString>) -> Exit {
     // A blocked read of a file or of stdin is nobody's business any more.
     runtime.shutdown_background();
     exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)))
+}
+
+/// The JSON level that the command line names, by the flag or by `--set`, before anything in it is checked.
+fn wished_json(argv: &[OsString]) -> Option<JsonLevel> {
+    if let Some(level) = cli::wants_json(argv.iter().cloned()) {
+        return Some(level);
+    }
+    let mut words = argv.iter().skip(1).map_while(|word| word.to_str().filter(|word| *word != "--"));
+    let mut wish = None;
+    while let Some(word) = words.next() {
+        let Some(rest) = word.strip_prefix("--set") else { continue };
+        let set = if rest.is_empty() { words.next() } else { rest.strip_prefix('=') };
+        if let Some((key, value)) = set.and_then(|set| set.split_once('='))
+            && key.trim() == "output.json"
+        {
+            wish = JsonLevel::from_word(value.trim().trim_matches(['"', '\'']));
+        }
+    }
+    wish
 }
 
 /// Ends the process by the signal that ended the run, so that a shell sees a true signal death. Returns otherwise.

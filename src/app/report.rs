@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 
 use super::signals;
 use crate::cli::{self, JsonLevel, UsageError};
-use crate::config::{Env, Settings, When};
+use crate::config::{self, Env, Settings, When};
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason};
 use crate::port::Clock;
@@ -31,31 +31,33 @@ impl Screen {
             Some(level) => Mode::Json { level: level_of(level) },
             None => Mode::Text { stream: false },
         };
-        Self { config: config(env, mode, ColorMode::Auto, Verbosity::Normal, false) }
+        Self { config: config_of(env, mode, ColorMode::Auto, Verbosity::Normal, false) }
+    }
+
+    /// The same with what `output.json` says, where the settings are wrong otherwise.
+    pub(super) fn wishing(mut self, wish: config::JsonLevel) -> Self {
+        if let Some(level) = set_level(wish) {
+            self.config.mode = Mode::Json { level };
+        }
+        self
     }
 
     /// As the settings say.
     pub(super) fn new(env: &Env, settings: &Settings) -> Self {
-        use crate::config::JsonLevel;
         let stream = settings.output.stream == When::Always;
-        let mode = match settings.output.json {
-            JsonLevel::Off => Mode::Text { stream },
-            JsonLevel::Events => Mode::Json { level: Level::Events },
-            JsonLevel::Messages => Mode::Json { level: Level::Messages },
-            JsonLevel::Result => Mode::Json { level: Level::Result },
-        };
+        let mode = set_level(settings.output.json).map_or(Mode::Text { stream }, |level| Mode::Json { level });
         let color = match settings.output.color {
             When::Auto => ColorMode::Auto,
             When::Always => ColorMode::Always,
             When::Never => ColorMode::Never,
         };
         let verbosity = Verbosity::from_level(i64::from(settings.output.verbosity));
-        Self { config: config(env, mode, color, verbosity, settings.output.thinking) }
+        Self { config: config_of(env, mode, color, verbosity, settings.output.thinking) }
     }
 
     /// Starts the printer.
     pub(super) fn start(&self) -> std::io::Result<Printer> {
-        Printer::start(self.config, print::stdout_writer()?, print::stderr_writer()?)
+        Printer::start(self.config, print::stdout_writer()?, print::Stderr::process(self.config.stderr_is_terminal)?)
     }
 
     /// Tells an error that came before any model call.
@@ -94,7 +96,7 @@ impl Screen {
         let handle = printer.handle();
         let mut told = Ok(());
         if let Some(help) = help {
-            told = handle.send(Msg::Notice(help)).await;
+            told = handle.send(Msg::Help(help)).await;
         }
         if told.is_ok() {
             told = handle.send(Msg::Result { line: Box::new(line.clone()), ts: clock.now_ms() }).await;
@@ -167,7 +169,16 @@ fn level_of(level: JsonLevel) -> Level {
     }
 }
 
-fn config(env: &Env, mode: Mode, color: ColorMode, verbosity: Verbosity, thinking: bool) -> Config {
+fn set_level(level: config::JsonLevel) -> Option<Level> {
+    match level {
+        config::JsonLevel::Off => None,
+        config::JsonLevel::Events => Some(Level::Events),
+        config::JsonLevel::Messages => Some(Level::Messages),
+        config::JsonLevel::Result => Some(Level::Result),
+    }
+}
+
+fn config_of(env: &Env, mode: Mode, color: ColorMode, verbosity: Verbosity, thinking: bool) -> Config {
     let facts = facts(env);
     let stdout_is_terminal = std::io::stdout().is_terminal();
     let stderr_is_terminal = std::io::stderr().is_terminal();

@@ -20,7 +20,7 @@ use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
 use crate::agent::{Agent, AgentError, Listener};
 use crate::cli::{self, PromptIo, RunArgs};
-use crate::config::{Env, Settings};
+use crate::config::{self, Env, Settings};
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
 use crate::port::{Clock, Ids, SinkError, UuidIds};
@@ -37,19 +37,30 @@ pub(super) async fn command(
     mut signals: Signals,
     clock: Arc<dyn Clock>,
 ) -> Exit {
-    let started_ms = clock.monotonic_ms();
+    // What names the timeout beside the configuration also covers reading that, which may be a pipe.
+    let named = args.timeout.as_deref().or_else(|| env.text("PIRN_TIMEOUT"));
+    let timeout = named.and_then(|text| config::parse_duration(text).ok().flatten());
+    let mut deadline = Deadline { started_ms: clock.monotonic_ms(), timeout, clock: Arc::clone(&clock) };
     let reading = {
         let (args, env) = (args.clone(), env.clone());
         apart(move || {
             let cwd = setup::working_directory(args.cd.as_deref())?;
-            setup::settings(&args, &env, &cwd).map(|settings| (cwd, settings))
+            let (wish, loaded) = setup::settings(&args, &env, &cwd);
+            Ok((cwd, wish, loaded))
         })
     };
-    let (cwd, settings) = match signals.unless(reading).await {
-        Ok(Ok(loaded)) => loaded,
+    let read = tokio::select! {
+        biased;
+        read = signals.unless(reading) => read,
+        () = deadline.passed() => Err(CancelCause::Timeout),
+    };
+    let (cwd, settings) = match read {
+        Ok(Ok((cwd, _, Ok(settings)))) => (cwd, settings),
+        Ok(Ok((_, wish, Err(error)))) => return screen.wishing(wish).fail(error, &*clock).await,
         Ok(Err(error)) => return screen.fail(error, &*clock).await,
         Err(cause) => return screen.cancelled(cause, &*clock).await,
     };
+    deadline.timeout = settings.limits.timeout;
     let screen = Screen::new(env, &settings);
     // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
     if let Err(error) = cli::plan(&args.prompt_request(), cli::stdin_kind()) {
@@ -67,7 +78,6 @@ pub(super) async fn command(
             return screen.fail(record, &*clock).await;
         }
     };
-    let deadline = Deadline { started_ms, timeout: settings.limits.timeout, clock: Arc::clone(&clock) };
     let prompt = match read_prompt(&args, &settings, &cwd, &printer, &mut signals, &deadline).await {
         Ok(prompt) => prompt,
         Err(refused) => {
@@ -171,11 +181,12 @@ impl Running {
     async fn drive(mut self, prompt: cli::Prompt) -> Exit {
         let clock = Arc::clone(&self.deadline.clock);
         let handle = self.printer.handle();
-        for warning in self.setup.warnings.iter().chain(&prompt.warnings) {
-            tell(&handle, Msg::Warning(warning.clone())).await;
-        }
         let session = Box::new(self.session_line());
         tell(&handle, Msg::Session { line: session, ts: clock.now_ms() }).await;
+        // In a stream they stand behind its first line.
+        for (code, message) in self.warnings(prompt.warnings) {
+            tell(&handle, Msg::Warning { code, message, ts: clock.now_ms() }).await;
+        }
         let agent = match Agent::new(self.setup.options.clone()) {
             Ok(agent) => agent,
             Err(error) => {
@@ -207,6 +218,13 @@ impl Running {
         let line = Box::new(self.result_line(exit, verdict, &account));
         let result = Msg::Result { line, ts: clock.now_ms() };
         self.finish(result, exit, cause).await
+    }
+
+    /// What was odd before the run, with a word for programs.
+    fn warnings(&self, of_input: Vec<String>) -> Vec<(&'static str, String)> {
+        let code = |warning: &String| if self.settings.warnings.contains(warning) { "config" } else { "model" };
+        let of_setup = self.setup.warnings.iter().map(|warning| (code(warning), warning.clone()));
+        of_setup.chain(of_input.into_iter().map(|warning| ("input", warning))).collect()
     }
 
     /// Drives the agent, and ends the run when a signal, the timeout or a closed stdout says so.

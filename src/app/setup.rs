@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::agent::{AgentOptions, Limits, QueueMode, ToolEnv};
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
-use crate::config::{self, Confine, Env, Origin, Settings};
+use crate::config::{self, Confine, Env, JsonLevel, Origin, Settings};
 use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
 use crate::port::{Clock, Ids, Provider, StreamOptions, Timeouts, Tool};
 use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
@@ -41,8 +41,8 @@ pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecor
     }
 }
 
-/// Reads every layer of the configuration.
-pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> Result<Settings, ErrorRecord> {
+/// Reads every layer of the configuration; also tells what `output.json` says, whatever else is wrong.
+pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> (JsonLevel, Result<Settings, ErrorRecord>) {
     let sources = config::Sources {
         env,
         config_file: args.config.clone(),
@@ -50,11 +50,16 @@ pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> Result<Settings
         flags: args.overrides(),
         cwd: cwd.to_path_buf(),
     };
-    if !args.bare && !env.switch("PIRN_BARE") {
-        config::refuse_unread(env, cwd, args.config.as_deref())
-            .map_err(|error| error.record().with_hint("name it with --config FILE, or ignore it with --bare"))?;
-    }
-    Ok(config::load(&sources)?)
+    let (wish, loaded) = config::load_with_wish(&sources);
+    let bare = args.bare || env.switch("PIRN_BARE");
+    let unread = if bare { Ok(()) } else { config::refuse_unread(env, cwd, args.config.as_deref()) };
+    let settings = loaded.map_err(ErrorRecord::from).and_then(|settings| {
+        let refused = |error: config::ConfigErrors| {
+            error.record().with_hint("name it with --config FILE, or ignore it with --bare")
+        };
+        unread.map_err(refused).map(|()| settings)
+    });
+    (wish, settings)
 }
 
 /// A run, ready to start.

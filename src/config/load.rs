@@ -18,7 +18,7 @@ use super::node::{Data, Name, Node, at_path, from_value, parse_file, parse_set};
 use super::read::{FileError, is_header_value, later, quoted, read_open};
 use super::rule::{Key, Layer, Rule};
 use super::schema::{MODEL, NAMED_LATER, PROVIDER, SETTINGS, TOOLS};
-use super::settings::Settings;
+use super::settings::{JsonLevel, Settings};
 use super::suggest::nearest;
 use super::url::host;
 use crate::model::Headers;
@@ -57,6 +57,11 @@ pub struct Override {
 /// Reads all layers, lowest first: built in, `--config` file, environment, flags. Reports every error of every layer
 /// at once. An unknown `PIRN_*` variable is a warning in the result.
 pub fn load(sources: &Sources<'_>) -> Result<Settings, ConfigErrors> {
+    load_with_wish(sources).1
+}
+
+/// The same, and what `output.json` says as far as it could be read, so that errors are told in the form asked for.
+pub fn load_with_wish(sources: &Sources<'_>) -> (JsonLevel, Result<Settings, ConfigErrors>) {
     let mut loader = Loader { settings: Settings::default(), errors: Vec::new() };
     let env = sources.env;
     let named = sources.config_file.clone().or_else(|| env.path("PIRN_CONFIG"));
@@ -73,9 +78,10 @@ pub fn load(sources: &Sources<'_>) -> Result<Settings, ConfigErrors> {
         loader.layer(at_path(flag.key, data, &at), &sources.cwd, false);
     }
     loader.finish(env);
+    let wish = loader.settings.output.json;
     match ConfigErrors::from_list(loader.errors) {
-        Some(errors) => Err(errors),
-        None => Ok(loader.settings),
+        Some(errors) => (wish, Err(errors)),
+        None => (wish, Ok(loader.settings)),
     }
 }
 

@@ -70,7 +70,7 @@ mod url;
 pub use env::{Env, Proxies};
 pub use error::{ConfigError, ConfigErrors, Origin, Place};
 pub use expand::{ExpandError, expand};
-pub use load::{Override, Sources, load};
+pub use load::{Override, Sources, load, load_with_wish};
 pub use read::key_path;
 pub use schema::{KeyInfo, keys};
 pub use settings::{

@@ -28,6 +28,9 @@ const MESSAGE_LINES_MAX: usize = 50;
 /// Bytes of a line of thinking that is still open; a longer one is shown in pieces.
 const OPEN_LINE_BYTES_MAX: usize = 4 * LINE_CHARS_MAX;
 
+/// The warning of an answer that is not whole.
+pub(super) const CUT_OFF: &str = "the answer was cut off by the output limit";
+
 /// How much stderr says by itself: a terminal gets tool lines and a summary, a file warnings and errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
@@ -140,6 +143,13 @@ impl Human {
         }
     }
 
+    /// Shows a text of our own as it is, such as the short help.
+    pub fn help(&self, text: &str, out: &mut String) {
+        if self.config.verbosity >= Verbosity::Normal {
+            out.push_str(text);
+        }
+    }
+
     /// Shows a warning.
     pub fn warning(&self, text: &str, out: &mut String) {
         if self.config.verbosity >= Verbosity::Normal {
@@ -162,7 +172,7 @@ impl Human {
             return;
         }
         if result.reason == Reason::Length {
-            self.warning("the answer was cut off by the output limit", out);
+            self.warning(CUT_OFF, out);
         }
         if self.shows_tools() && result.turns > 0 {
             push_line(out, &self.paint.dim(&self.summary(result)));
@@ -308,7 +318,9 @@ impl Human {
         parts.push(format!("{about}{} in / {about}{} out", count(input), count(usage.output)));
         parts.extend(result.cost_usd.map(dollars));
         parts.push(duration(result.duration_ms));
-        parts.extend(result.session_id.as_deref().map(|id| format!("session {}", short_id(id))));
+        // One that is not kept cannot be named again.
+        let kept = result.session_file.as_ref().and(result.session_id.as_deref());
+        parts.extend(kept.map(|id| format!("session {}", short_id(id))));
         parts.join(self.marks.between)
     }
 }

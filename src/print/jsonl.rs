@@ -20,7 +20,8 @@
 //! - **G1** The first line is `session`, the last one is `result`, each exactly once. A call that ends before anything
 //!   is sent (a mistake in the call or the configuration, a missing key) has its `result` alone, and so has the level
 //!   `result`. Only a second signal, SIGKILL and a reader that takes nothing any more can end a stream without it.
-//! - **G2** A write holds one or more whole lines and is flushed as soon as nothing more is queued. No event is dropped.
+//! - **G2** A write holds one or more whole lines and is flushed as soon as nothing more is queued; only a line longer
+//!   than 64 KiB comes in several writes, of at most 64 KiB each. No event is dropped.
 //!   When the reader is slow, adjacent deltas of one block may come as one; their concatenation is unchanged.
 //! - **G3** `seq` counts from 0 without a gap. `ts` is milliseconds since 1970 and never goes back.
 //! - **G4** Every start has its end, in the order of nesting: run, turn, then message or call. Also after an abort or an
@@ -71,7 +72,7 @@
 //! | `turn_end` | `turn`, `message`\|null (the reply), `toolResults` (messages, in the order of the calls) |
 //! | `agent_end` | `messages`: all the run added, in order |
 //! | `queue_update` | `steering`, `followUp`: both queues whole |
-//! | `warning` | `code`, `message` |
+//! | `warning` | `code` (a word; before the run `config`, `model` or `input`; `length` for an answer that is cut off), `message` |
 //! | `result` | below |
 //!
 //! `assistantMessageEvent` has a `type`, the `contentIndex` of its block, and:

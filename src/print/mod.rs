@@ -13,6 +13,7 @@ mod merge;
 mod out;
 mod progress;
 mod sanitize;
+mod stderr;
 mod style;
 mod text;
 mod wire;
@@ -23,11 +24,12 @@ pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
 pub use jsonl::{Encoder, Level};
 pub use merge::merge;
 pub use out::{
-    Config, EventSink, Finished, Handle, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES, STALL_LIMIT,
-    StdoutFailure, StdoutWatch, WRITE_BYTES_MAX, stalled, stderr_writer, stdout_writer, write_text,
+    Config, EventSink, Finished, Handle, LINE_BYTES_MAX, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES,
+    STALL_LIMIT, StdoutFailure, StdoutWatch, WRITE_BYTES_MAX, stalled, stderr_writer, stdout_writer, write_text,
 };
 pub use progress::Activity;
 pub use sanitize::{Sanitizer, clean, line};
+pub use stderr::Stderr;
 pub use style::{ColorMode, EnvFacts, Paint, use_color};
 pub use text::Answer;
 pub use wire::{

@@ -2,8 +2,8 @@
 //!
 //! Keeps true: messages are printed in the order they were sent; what is queued is drained into writes of whole lines
 //! and flushed as soon as nothing more is queued (stream guarantee G2); a slow reader slows the senders and never
-//! blocks their thread; a failed stdout is reported once and then discarded, a failed stderr is ignored; no macro that
-//! panics on a closed pipe is used.
+//! blocks their thread; a reader of stderr holds up neither them nor stdout; a failed stdout is reported once and then
+//! discarded, a failed stderr is ignored; no macro that panics on a closed pipe is used.
 //!
 //! Must not know: why the run goes on or ends, which code the process exits with.
 
@@ -11,23 +11,28 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::human::CUT_OFF;
 use super::progress::Progress;
+use super::stderr::Stderr;
 use super::{Activity, Answer, Column, Encoder, Human, HumanConfig, Level, ResultLine, SessionLine, Verbosity, merge};
-use crate::model::Event;
+use crate::model::{Event, Reason};
 use crate::port::{Clock, Sink, SinkError};
 
 /// Messages that may wait for the printer before a sender does.
 pub const QUEUE_MESSAGES: usize = 1024;
-/// Bytes of one write: small enough that a reader of a few kilobytes a second is seen to make progress within
-/// [`STALL_LIMIT`], and whole lines up to here stay whole.
+/// Bytes of one write of several lines: small enough that a reader of a few kilobytes a second is seen to make progress
+/// within [`STALL_LIMIT`].
 pub const WRITE_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of one write of a single longer line, which stays whole up to here: what a pipe holds. A reader that takes
+/// this much within [`STALL_LIMIT`] is always seen to make progress.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
 /// How long an interrupted run waits for a reader that takes nothing.
 pub const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// How often a reader is looked at within that time: its last move may lie this much behind the beginning of the wait.
@@ -80,8 +85,10 @@ pub enum Msg {
     Result { line: Box<ResultLine>, ts: u64 },
     /// A sentence for stderr.
     Notice(String),
-    /// A warning for stderr.
-    Warning(String),
+    /// A text of our own for stderr, printed as it is.
+    Help(String),
+    /// Something worth knowing, for both streams. `code` is the word for programs.
+    Warning { code: &'static str, message: String, ts: u64 },
     /// A sign of life.
     Heartbeat { elapsed_ms: u64 },
 }
@@ -146,6 +153,8 @@ pub struct Printer {
     failure: watch::Receiver<Option<StdoutFailure>>,
     done: oneshot::Receiver<Option<StdoutFailure>>,
     moved: Arc<AtomicU64>,
+    /// The run is to end soon.
+    hurries: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
@@ -222,18 +231,20 @@ impl Printer {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(config: Config, stdout: Box<dyn Write + Send>, stderr: Box<dyn Write + Send>) -> io::Result<Self> {
+    pub fn start(config: Config, stdout: Box<dyn Write + Send>, stderr: impl Into<Stderr>) -> io::Result<Self> {
         let (queue, messages) = mpsc::channel(QUEUE_MESSAGES);
         let (report, failure) = watch::channel(None);
         let (tell, done) = oneshot::channel();
         let moved = Arc::new(AtomicU64::new(0));
-        let mut worker = Worker::new(config, Out::new(stdout, Arc::clone(&moved)), stderr, report);
+        let hurries = Arc::new(AtomicBool::new(false));
+        let out = Out::new(stdout, Arc::clone(&moved));
+        let mut worker = Worker::new(config, out, stderr.into(), report, Arc::clone(&hurries));
         let thread = std::thread::Builder::new().name("printer".to_owned()).spawn(move || {
             let end = worker.run(messages);
             // Nobody may be waiting any more.
             drop(tell.send(end));
         })?;
-        Ok(Self { queue, failure, done, moved, thread })
+        Ok(Self { queue, failure, done, moved, hurries, thread })
     }
 
     /// A way to send messages; there may be many.
@@ -263,7 +274,7 @@ impl Printer {
     /// The same behind a last message. The reader has all the time it wants until `hurry` is ready; from then on
     /// patience ends at [`STALL_LIMIT`].
     pub async fn finish_with(self, last: Option<Msg>, hurry: impl Future<Output = ()>, clock: &dyn Clock) -> Finished {
-        let Self { queue, failure: _, done, moved, thread } = self;
+        let Self { queue, failure: _, done, moved, hurries, thread } = self;
         let ending = async {
             for command in last.map(Command::Print).into_iter().chain([Command::Finish]) {
                 // A printer that is gone tells so by `done`.
@@ -273,6 +284,7 @@ impl Printer {
         };
         let stalled = async {
             hurry.await;
+            hurries.store(true, Ordering::Relaxed);
             stalled(clock, || Some(moved.load(Ordering::Relaxed))).await;
         };
         let end = tokio::select! {
@@ -311,7 +323,7 @@ impl Out {
         Self { writer, moved }
     }
 
-    /// Writes all of `bytes` in pieces of whole lines, as far as lines fit into a piece.
+    /// Writes all of `bytes` in pieces of whole lines; a line longer than [`LINE_BYTES_MAX`] comes in several.
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let (piece, rest) = bytes.split_at(piece_len(bytes));
@@ -324,12 +336,17 @@ impl Out {
 
 fn piece_len(bytes: &[u8]) -> usize {
     let Some(head) = bytes.get(..WRITE_BYTES_MAX) else { return bytes.len() };
-    memchr::memrchr(b'\n', head).map_or(head.len(), |at| at.saturating_add(1))
+    let behind = |at: usize| at.saturating_add(1);
+    if let Some(at) = memchr::memrchr(b'\n', head) {
+        return behind(at);
+    }
+    let line = bytes.get(..LINE_BYTES_MAX).unwrap_or(bytes);
+    memchr::memchr(b'\n', line).map_or(line.len(), behind)
 }
 
 /// `write_all` that counts, and that waits where the descriptor is in non-blocking mode: a parent that shares it may
 /// have set that.
-fn write_piece(writer: &mut dyn Write, mut bytes: &[u8], moved: &AtomicU64) -> io::Result<()> {
+pub(super) fn write_piece(writer: &mut dyn Write, mut bytes: &[u8], moved: &AtomicU64) -> io::Result<()> {
     while !bytes.is_empty() {
         match writer.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -357,8 +374,8 @@ struct Worker {
     progress: Progress,
     out: Out,
     out_buffer: Vec<u8>,
-    err: Box<dyn Write + Send>,
-    err_is_broken: bool,
+    err: Stderr,
+    hurries: Arc<AtomicBool>,
     /// Both streams share a terminal, so that a line on one may not begin inside a line of the other.
     shares_terminal: bool,
     stdout_is_terminal: bool,
@@ -367,7 +384,13 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(config: Config, out: Out, err: Box<dyn Write + Send>, report: watch::Sender<Option<StdoutFailure>>) -> Self {
+    fn new(
+        config: Config,
+        out: Out,
+        err: Stderr,
+        report: watch::Sender<Option<StdoutFailure>>,
+        hurries: Arc<AtomicBool>,
+    ) -> Self {
         let column = config.column();
         let stdout = match config.mode {
             Mode::Text { stream } => Stdout::Text(Answer::new(config.stdout_is_terminal, stream)),
@@ -382,7 +405,7 @@ impl Worker {
             out,
             out_buffer: Vec::new(),
             err,
-            err_is_broken: false,
+            hurries,
             shares_terminal: config.stdout_is_terminal && config.stderr_is_terminal,
             stdout_is_terminal: config.stdout_is_terminal,
             failure: None,
@@ -395,12 +418,15 @@ impl Worker {
         while let Some(first) = queue.blocking_recv() {
             let finish = self.drain(first, &mut queue);
             self.flush();
+            self.err.retry();
             if finish {
                 break;
             }
             self.show_progress();
         }
         self.progress.hide();
+        let hurries = &self.hurries;
+        self.err.finish(|| hurries.load(Ordering::Relaxed));
         self.failure.take()
     }
 
@@ -462,8 +488,17 @@ impl Worker {
             (Stdout::Text(answer), Msg::Result { line, ts: _ }) => answer.result(line, out),
             (Stdout::Json(encoder), Msg::Event { event, ts }) => encoder.event(event, *ts, out),
             (Stdout::Json(encoder), Msg::Session { line, ts }) => encoder.session(line, *ts, out),
-            (Stdout::Json(encoder), Msg::Result { line, ts }) => encoder.result(line, *ts, out),
-            (Stdout::Text(_), Msg::Session { .. }) | (_, Msg::Notice(_) | Msg::Warning(_) | Msg::Heartbeat { .. }) => {}
+            (Stdout::Json(encoder), Msg::Result { line, ts }) => {
+                if line.reason == Reason::Length {
+                    encoder.event(&warning("length", CUT_OFF), *ts, out);
+                }
+                encoder.result(line, *ts, out);
+            }
+            (Stdout::Json(encoder), Msg::Warning { code, message, ts }) => {
+                encoder.event(&warning(code, message), *ts, out);
+            }
+            (Stdout::Text(_), Msg::Session { .. } | Msg::Warning { .. })
+            | (_, Msg::Notice(_) | Msg::Help(_) | Msg::Heartbeat { .. }) => {}
         }
     }
 
@@ -475,7 +510,8 @@ impl Worker {
                 self.human.result(line, lines);
             }
             Msg::Notice(text) => self.human.notice(text, lines),
-            Msg::Warning(text) => self.human.warning(text, lines),
+            Msg::Help(text) => self.human.help(text, lines),
+            Msg::Warning { message, .. } => self.human.warning(message, lines),
             Msg::Heartbeat { elapsed_ms } => self.human.heartbeat(*elapsed_ms, lines),
             Msg::Session { .. } => {}
         }
@@ -499,14 +535,13 @@ impl Worker {
     }
 
     fn write_stderr(&mut self, lines: &str) {
-        if self.err_is_broken {
-            return;
-        }
-        let (err, idle) = (&mut *self.err, AtomicU64::new(0));
-        let written = self.progress.beside(|| write_piece(err, lines.as_bytes(), &idle).and_then(|()| err.flush()));
-        // A run does not end because nobody reads its messages.
-        self.err_is_broken = written.is_err();
+        let err = &mut self.err;
+        self.progress.beside(|| err.write(lines));
     }
+}
+
+fn warning(code: &str, message: &str) -> Event {
+    Event::Warning { code: code.to_owned(), message: message.to_owned() }
 }
 
 /// Joins a delta to the message before it; returns whether it did. The later time stamp holds.

@@ -3,7 +3,9 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 /// SIGHUP, SIGINT and SIGTERM by number.
 pub const SIGNALS: [i32; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
@@ -43,6 +45,16 @@ pub fn note(signal: i32) -> io::Result<()> {
 /// The first signal of those noted, as soon as its handler has begun.
 pub fn first_noted() -> Option<i32> {
     Some(FIRST.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
+}
+
+/// Whether a write to a descriptor would go on at once, waiting up to `wait` for it. A descriptor that fails counts as
+/// ready, since the write tells what is wrong. A ready pipe takes at least one page.
+pub fn is_writable(descriptor: BorrowedFd<'_>, wait: Duration) -> bool {
+    let mut asked = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the pointer is to one valid `pollfd`, which is what the count says; the descriptor is borrowed, so it
+    // stays open during the call.
+    unsafe { libc::poll(&raw mut asked, 1, wait_ms) != 0 }
 }
 
 /// Restores the signal's default action and raises it. Returns only if the default action does not end the process.

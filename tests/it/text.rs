@@ -382,7 +382,7 @@ fn a_line_on_stderr_does_not_begin_inside_the_text_on_the_same_terminal() {
     let screen = Sheet::default();
     let printer = Printer::start(TERMINAL, Box::new(screen.clone()), Box::new(screen.clone())).unwrap();
     let mut messages = streamed("hello\n\nworld", StopReason::Stop);
-    messages.insert(3, Msg::Warning("w".to_owned()));
+    messages.insert(3, Msg::Warning { code: "w", message: "w".to_owned(), ts: 0 });
     messages.truncate(5);
     block_on(async {
         for msg in messages {
@@ -693,7 +693,7 @@ fn a_closed_stderr_changes_nothing() {
     let broken = Failing { left: 0, kind: io::ErrorKind::BrokenPipe };
     let printer = Printer::start(STREAM, Box::new(out.clone()), Box::new(broken)).unwrap();
     block_on(async {
-        printer.handle().send(Msg::Warning("w".to_owned())).await.unwrap();
+        printer.handle().send(Msg::Warning { code: "w", message: "w".to_owned(), ts: 0 }).await.unwrap();
         printer.handle().send(delta(0, "text")).await.unwrap();
         assert_eq!(printer.finish(Patience::Endless, &Hasty).await, Finished::Complete);
     });
@@ -726,12 +726,26 @@ fn a_descriptor_in_non_blocking_mode_loses_nothing() {
 #[test]
 fn notices_never_reach_stdout_out16() {
     for config in [PIPE, TERMINAL, JSON] {
-        let messages =
-            vec![Msg::Notice("n".to_owned()), Msg::Warning("w".to_owned()), Msg::Heartbeat { elapsed_ms: 1 }];
-        assert_eq!(printed(config, messages), (String::new(), "pirn: n\npirn: warning: w\n".to_owned()));
+        let messages = vec![
+            Msg::Notice("n".to_owned()),
+            Msg::Warning { code: "w", message: "w".to_owned(), ts: 0 },
+            Msg::Heartbeat { elapsed_ms: 1 },
+        ];
+        let (stdout, stderr) = printed(config, messages);
+        assert_eq!(stderr, "pirn: n\npirn: warning: w\n");
+        // A warning has a line of its own in a stream.
+        let line = "{\"type\":\"warning\",\"seq\":0,\"ts\":0,\"code\":\"w\",\"message\":\"w\"}\n";
+        assert_eq!(stdout, if config == JSON { line } else { "" });
     }
     let usage = UsageTotals { input: 12_400, output: 1100, estimated: Some(true), ..UsageTotals::default() };
-    let line = ResultLine { usage, session_id: Some("019f-01a22cb9".to_owned()), ..verdict(Reason::Completed, None) };
-    let err = printed(TERMINAL, vec![Msg::Result { line: Box::new(line), ts: 0 }]).1;
-    assert_eq!(err, "2 turns · 1 tool · ~12.4k in / ~1.1k out · $0.031 · 41s · session 01a22cb9\n");
+    for (file, end) in [(Some("/s/019f-01a22cb9.jsonl"), " · session 01a22cb9"), (None, "")] {
+        let line = ResultLine {
+            usage: usage.clone(),
+            session_id: Some("019f-01a22cb9".to_owned()),
+            session_file: file.map(str::to_owned),
+            ..verdict(Reason::Completed, None)
+        };
+        let err = printed(TERMINAL, vec![Msg::Result { line: Box::new(line), ts: 0 }]).1;
+        assert_eq!(err, format!("2 turns · 1 tool · ~12.4k in / ~1.1k out · $0.031 · 41s{end}\n"));
+    }
 }

@@ -235,6 +235,25 @@ impl Row {
 }
 
 #[test]
+fn a_mistake_is_told_in_json_wherever_that_was_asked_for() {
+    let set = ["--set", "output.json=events"];
+    let calls = [
+        Pirn::demo(set).script(r#""$0" "$@" --set zz=1 x"#),
+        Pirn::demo(["--set", "output.json=result", "--bogus"]),
+        Pirn::demo(["--set=output.json=\"messages\"", "--bogus"]),
+        Pirn::demo(set).script(r#""$0" "$@" -C /nowhere x"#),
+        Pirn::demo(["--config", "a.toml", "x"]).file("a.toml", "nonsense = 1\n[output]\njson = \"result\"\n"),
+    ];
+    for call in calls {
+        let output = call.run();
+        let result = output.result();
+        assert_eq!((output.code(), &result["reason"]), (2, &serde_json::json!("usage")), "{output:?}");
+    }
+    let output = Pirn::demo(["--bogus", "--", "--set", "output.json=events"]).run();
+    assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "words are no options");
+}
+
+#[test]
 fn every_exit_code_is_the_same_in_every_output_mode() {
     for row in [ANSWERED, UNSENT, FAILED, ABORTED].into_iter().flatten() {
         row.check();

@@ -112,6 +112,46 @@ fn a_run_ends_when_its_reader_leaves() {
     assert_eq!((output.code(), output.stderr.as_str()), (141, ""));
 }
 
+/// A reader of a socket of packets sees each write as it was.
+#[test]
+fn a_write_holds_whole_lines_up_to_the_size_of_a_pipe() {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    for (bytes, whole) in [(20_000, true), (60_000, true), (100_000, false)] {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let prompt = Stdin::Bytes(format!("say {}", "x".repeat(bytes)).into_bytes());
+        let running = Pirn::demo(["--json=result"]).stdin(prompt).stdout(theirs).spawn();
+        let mut reader = File::from(ours);
+        let mut packets: Vec<Vec<u8>> = Vec::new();
+        let mut buffer = vec![0; 1 << 18];
+        while let Ok(count @ 1..) = reader.read(&mut buffer) {
+            packets.push(buffer[..count].to_vec());
+        }
+        let mut output = running.wait();
+        output.stdout = String::from_utf8(packets.concat()).unwrap();
+        assert_eq!(output.result()["text"].as_str().unwrap().len(), bytes);
+        assert_eq!(packets.iter().all(|packet| packet.ends_with(b"\n")), whole, "{bytes}");
+    }
+}
+
+#[test]
+fn a_stderr_that_nobody_reads_costs_neither_the_result_nor_much_time() {
+    let lines = "a line of thinking\n".repeat(10_000);
+    let thinking = chunk(&json!({"reasoning_content": lines}), None);
+    let server = Server::start([Reply::stream().event(&thinking).hold()]);
+    let (_reader, writer, watched) = unread_pipe();
+    let args = ["--json", "-vv", "--set", "output.thinking=true", "x"];
+    let running = Pirn::of_server(&server, args).stderr(writer).spawn();
+    wait_full(&watched);
+    running.wait_stdout("thinking_delta");
+    let sent = now();
+    running.signal(Signal::TERM);
+    let output = running.wait();
+    assert_eq!((output.code(), output.signal()), (143, Some(15)));
+    assert_eq!(output.result()["reason"], "interrupted");
+    assert!(sent.elapsed() < Duration::from_secs(4), "{:?}", sent.elapsed());
+}
+
 /// A signal to a process group also ends the reader.
 #[test]
 fn a_signal_that_also_ended_the_reader_is_the_cause() {
@@ -375,6 +415,20 @@ fn warnings_stand_on_stderr_and_every_line_of_stdout_is_json_out16() {
     let empty = Pirn::demo(["--json", "say x"]).stdin(Stdin::Bytes(Vec::new())).run();
     assert!(empty.stderr.starts_with("pirn: warning: "), "{empty:?}");
     assert_eq!(empty.code(), 0);
+    let unknown = || Pirn::demo(["--json", "say x"]).env("PIRN_MODLE", "x");
+    for (call, code) in [
+        (unknown(), "config"),
+        (Pirn::demo(["--json=messages", "say x"]).stdin(Stdin::Bytes(Vec::new())), "input"),
+        (Pirn::demo(["--json", "stop length"]), "length"),
+    ] {
+        let output = call.run();
+        let warnings = output.lines_of("warning");
+        let told: Vec<_> = warnings.iter().map(|line| line["code"].as_str().unwrap()).collect();
+        assert_eq!(told, [code], "{output:?}");
+        let message = warnings[0]["message"].as_str().unwrap();
+        assert!(output.stderr.contains(message), "stderr has it, too: {output:?}");
+        assert_eq!(output.lines()[0]["type"], "session");
+    }
 }
 
 #[test]
