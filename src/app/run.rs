@@ -67,9 +67,10 @@ pub(super) async fn command(
         return screen.refuse(error, &*clock).await;
     }
     let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
+    // A missing key is told last: it must not hide a mistake in the call or in the prompt.
     let setup = match setup::build(&settings, env, &cwd, &clock, &ids) {
-        Ok(setup) => setup,
-        Err(error) => return screen.fail(error, &*clock).await,
+        Err(error) if error.kind != ErrorKind::Auth => return screen.fail(error, &*clock).await,
+        setup => setup,
     };
     let printer = match screen.start() {
         Ok(printer) => printer,
@@ -87,6 +88,13 @@ pub(super) async fn command(
                 Refused::Usage(error) => screen.refuse(error, &*clock).await,
                 Refused::Cancelled(cause) => screen.cancelled(cause, &*clock).await,
             };
+        }
+    };
+    let setup = match setup {
+        Ok(setup) => setup,
+        Err(error) => {
+            drop(printer.finish(Patience::Stall, &*clock).await);
+            return screen.fail(error, &*clock).await;
         }
     };
     let running = Running { screen, settings, setup, cwd: cwd.display().to_string(), printer, signals, deadline };

@@ -43,7 +43,7 @@ pub(super) struct Reply {
 
 enum State {
     /// With what was received and not decoded yet.
-    Reading(ResponseBody, Bytes),
+    Reading(Box<ResponseBody>, Bytes),
     /// The reply is complete; the connection may still become reusable before the last event is told.
     Closing(BoxFuture<'static, ()>),
     Complete,
@@ -61,7 +61,7 @@ impl Reply {
     ) -> Self {
         Self {
             events: before.into(),
-            state: State::Reading(body, Bytes::new()),
+            state: State::Reading(Box::new(body), Bytes::new()),
             decoder,
             decoded: Vec::new(),
             late_break,
@@ -80,7 +80,7 @@ impl Reply {
     }
 
     /// Decodes the next slice of what was received.
-    fn read(&mut self, mut body: ResponseBody, mut received: Bytes) -> State {
+    fn read(&mut self, mut body: Box<ResponseBody>, mut received: Bytes) -> State {
         let slice = received.split_to(SLICE_BYTES.min(received.len()));
         self.decoded_bytes = self.decoded_bytes.saturating_add(slice.len());
         let pushed = self.decoder.push(&slice, &mut self.decoded);

@@ -379,3 +379,14 @@ fn another_working_directory_holds_for_files_and_for_the_model() {
         assert!(stderr.contains(wanted), "{dir:?}: {stderr}");
     }
 }
+
+#[test]
+fn a_mistake_in_the_prompt_is_told_before_a_missing_key_in08() {
+    let keyless = |args: &[&str]| Pirn::new(["-m", "openai/gpt-5-mini"].iter().chain(args));
+    let empty = keyless(&[]).stdin(Stdin::Bytes(Vec::new())).run();
+    assert_eq!((empty.code(), empty.stdout.as_str()), (2, ""), "{}", empty.stderr);
+    let missing = keyless(&["@nofile", "x"]).run();
+    assert_eq!((missing.code(), missing.stdout.as_str()), (2, ""), "{}", missing.stderr);
+    let key = keyless(&["x"]).run();
+    assert_eq!((key.code(), key.stdout.as_str()), (77, ""), "{}", key.stderr);
+}
