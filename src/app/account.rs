@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::{AssistantMessage, BlockEvent, Event, Message, Usage};
+use crate::print::{self, Denial};
 
 /// What a run used, so far.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,8 @@ pub(super) struct Account {
     pub(super) requests: u32,
     pub(super) tool_calls: u32,
     pub(super) usage: Usage,
+    /// Refused calls, in the order of their ends.
+    pub(super) denials: Vec<Denial>,
     /// By `provider/model`.
     pub(super) by_model: BTreeMap<String, Usage>,
     /// Text of the last reply that has any, as the run's answer even on failure.
@@ -46,6 +49,7 @@ impl Account {
                     self.first_request_ms.get_or_insert(elapsed_ms);
                 }
             }
+            Event::ToolEnd { .. } => self.denials.extend(print::denial(event).map(|(denied, _)| denied)),
             Event::MessageEnd { message } => match &**message {
                 Message::Assistant(reply) => self.count_reply(reply),
                 Message::ToolResult(result) => {
@@ -58,7 +62,6 @@ impl Account {
             Event::RunStart { .. }
             | Event::MessageUpdate { .. }
             | Event::ToolUpdate { .. }
-            | Event::ToolEnd { .. }
             | Event::TurnEnd { .. }
             | Event::RunEnd { .. }
             | Event::QueueUpdate { .. }

@@ -17,6 +17,7 @@ use crate::print::{
     self, ColorMode, Config, Encoder, EnvFacts, Finished, Level, Mode, Msg, Patience, Printer, ResultLine,
     StdoutFailure, Verbosity,
 };
+use crate::process;
 
 /// How this process prints: made from the environment and the command line at first, from the settings later.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,8 @@ impl Screen {
 
     /// Starts the printer.
     pub(super) fn start(&self) -> std::io::Result<Printer> {
-        Printer::start(self.config, print::stdout_writer()?, print::Stderr::process(self.config.stderr_is_terminal)?)
+        let stderr = print::Stderr::process(self.config.stderr_is_terminal, process::unix::is_writable)?;
+        Printer::start(self.config, print::stdout_writer()?, stderr)
     }
 
     /// Tells an error that came before any model call.

@@ -358,6 +358,7 @@ impl Running {
             turns: account.turns,
             requests: account.requests,
             tool_calls: account.tool_calls,
+            denials: account.denials.clone(),
             usage: UsageTotals::from(&account.usage),
             cost_usd: cost(account.usage.cost.total),
             usage_by_model: account

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::format::{count, dollars, duration, plural};
 use super::text::has_answer;
-use super::{Paint, ResultLine, line};
+use super::{Paint, ResultLine, denial, line};
 use crate::model::{BlockEvent, Content, ErrorKind, Event, Reason, ToolResultView, short_id};
 
 /// Characters of a call's arguments in its line.
@@ -123,6 +123,11 @@ impl Human {
             }
             Event::ToolEnd { tool_call_id, tool_name, result, is_error, duration_ms } => {
                 self.tool_end(tool_call_id, tool_name, result, *is_error, *duration_ms, out);
+                if let Some((denied, reason)) = denial(event) {
+                    let name = line(&denied.tool_name, SUMMARY_CHARS_MAX);
+                    let reason = line(&reason, LINE_CHARS_MAX);
+                    self.warning(&format!("{name} was denied: {reason}"), out);
+                }
             }
             Event::Warning { code: _, message } => self.warning(message, out),
             // A fault is told by the result, a queue by the messages it places.

@@ -45,7 +45,8 @@
 //! run    := agent_start turn* agent_end
 //! turn   := turn_start (message_start message_end)*                      user messages
 //!           message_start message_update* message_end                    the reply
-//!           (tool_execution_start | tool_execution_update | tool_execution_end | message_start message_end)*
+//!           (tool_execution_start | tool_execution_update | tool_execution_end permission_denied?
+//!               | message_start message_end)*
 //!                                                                        its calls and their results
 //!           turn_end
 //! ```
@@ -69,6 +70,7 @@
 //! | `tool_execution_start` | `toolCallId`, `toolName`, `args` (the model's, as they came), `effectiveArgs`? (what the tool gets, where repair, coercion or a hook made a difference) |
 //! | `tool_execution_update` | `toolCallId`, `toolName`, `partialResult`: the whole view so far, as in `result` |
 //! | `tool_execution_end` | `toolCallId`, `toolName`, `result` {`content`, `details`?, `usage`?, `structuredContent`?}, `isError`, `terminate`? (true), `durationMs`? (absent if the call never ran) |
+//! | `permission_denied` | `toolCallId`, `toolName`, `rule` (`confine`: the path is outside of what the tools may touch), `reason`; directly behind the `tool_execution_end` of the refused call |
 //! | `turn_end` | `turn`, `message`\|null (the reply), `toolResults` (messages, in the order of the calls) |
 //! | `agent_end` | `messages`: all the run added, in order |
 //! | `queue_update` | `steering`, `followUp`: both queues whole |
@@ -106,7 +108,7 @@
 //! | `resumable` | whether `pirn -c` can go on from here |
 //! | `model` | {`provider`, `id`}; null = none was chosen |
 //! | `turns`, `requests`, `toolCalls` | counts of the run |
-//! | `denials` | [{`toolCallId`, `toolName`, `rule`}] |
+//! | `denials` | [{`toolCallId`, `toolName`, `rule`}], one for each `permission_denied` |
 //! | `usage` | {`input`, `output`, `cacheRead`, `cacheWrite`, `reasoning`?, `totalTokens`, `estimated`?}; `input` counts uncached tokens only |
 //! | `costUsd` | null = some model used has no known price |
 //! | `usageByModel` | `provider/id` → {`input`, `output`, `costUsd`} |
@@ -116,7 +118,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{ResultLine, SessionLine};
+use super::{ResultLine, SessionLine, denial};
 use crate::model::{BlockEvent, Content, Event, ToolCall, ToolResultView, Usage};
 
 /// What a reader wants to see.
@@ -209,6 +211,13 @@ impl Encoder {
             }
         }
         line.end();
+        if let Some((denied, reason)) = denial(event) {
+            let mut line = self.open("permission_denied", ts, out);
+            line.call(&denied.tool_call_id, &denied.tool_name);
+            line.field("rule", &denied.rule);
+            line.field("reason", &reason);
+            line.end();
+        }
     }
 
     fn wants(&self, event: &Event) -> bool {

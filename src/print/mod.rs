@@ -6,6 +6,7 @@
 //!
 //! Must not know: state, storage, exit codes, how the answer came about.
 
+mod denial;
 mod format;
 mod human;
 pub mod jsonl;
@@ -18,6 +19,7 @@ mod style;
 mod text;
 mod wire;
 
+pub use denial::denial;
 pub use format::rfc3339;
 pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
 #[doc(inline)]
@@ -29,7 +31,7 @@ pub use out::{
 };
 pub use progress::Activity;
 pub use sanitize::{Sanitizer, clean, line};
-pub use stderr::Stderr;
+pub use stderr::{IsReady, Stderr};
 pub use style::{ColorMode, EnvFacts, Paint, use_color};
 pub use text::Answer;
 pub use wire::{

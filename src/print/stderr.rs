@@ -7,12 +7,11 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::out::write_piece;
-use crate::process::unix::is_writable;
 
 /// Bytes that wait for a reader of stderr.
 const PENDING_BYTES_MAX: usize = 1024 * 1024;
@@ -22,6 +21,9 @@ const PIECE_BYTES_MAX: usize = 4096;
 const LOOK: Duration = Duration::from_millis(50);
 /// How many looks without room an interrupted run gives the reader, which makes one second.
 const LOOKS_MAX: u32 = 20;
+
+/// Tells whether a descriptor takes bytes, waiting up to a time for it.
+pub type IsReady = fn(BorrowedFd<'_>, Duration) -> bool;
 
 /// Where the lines for stderr go.
 pub struct Stderr {
@@ -34,7 +36,7 @@ enum To {
     /// A write may wait: a terminal, or a stream that is no descriptor.
     Blocking(Box<dyn Write + Send>),
     /// A write waits for nobody.
-    Ready(File),
+    Ready(File, IsReady),
 }
 
 impl From<Box<dyn Write + Send>> for Stderr {
@@ -60,13 +62,13 @@ impl Stderr {
         Self { to, pending: Vec::new(), is_broken: false }
     }
 
-    /// The process's own.
+    /// The process's own. `is_ready` is asked before each write, unless it is a terminal.
     ///
     /// # Errors
     /// It is closed.
-    pub fn process(is_terminal: bool) -> io::Result<Self> {
+    pub fn process(is_terminal: bool, is_ready: IsReady) -> io::Result<Self> {
         let file = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-        Ok(Self::new(if is_terminal { To::Blocking(Box::new(file)) } else { To::Ready(file) }))
+        Ok(Self::new(if is_terminal { To::Blocking(Box::new(file)) } else { To::Ready(file, is_ready) }))
     }
 
     /// Writes lines as far as the reader takes them now; the rest waits for the next call.
@@ -105,8 +107,8 @@ impl Stderr {
                     let written = write_piece(&mut **writer, &self.pending, &moved).and_then(|()| writer.flush());
                     (self.pending.len(), written)
                 }
-                To::Ready(file) => {
-                    if !is_writable(file.as_fd(), wait) {
+                To::Ready(file, is_ready) => {
+                    if !is_ready(file.as_fd(), wait) {
                         return;
                     }
                     let piece = self.pending.get(..PIECE_BYTES_MAX).unwrap_or(&self.pending);

@@ -235,6 +235,30 @@ impl Row {
 }
 
 #[test]
+fn a_refused_call_is_told_to_programs() {
+    use crate::support::chat::{chat_text, chat_tool};
+    let args = serde_json::json!({"path": "/etc/passwd"});
+    let server = || crate::support::server::Server::start([chat_tool("read", args.clone()), chat_text("done")]);
+    let confined = ["--set", "tools.confine=all", "-t", "read", "x"];
+    for mode in [&["--json"][..], &["--json=messages"], &["--json=result"], &[]] {
+        let server = server();
+        let output = Pirn::of_server(&server, mode.iter().chain(&confined).copied()).run();
+        assert_eq!(output.code(), 0, "{output:?}");
+        assert_eq!(output.stderr.matches("pirn: warning: read was denied: ").count(), 1, "{output:?}");
+        assert_eq!(output.stderr.lines().count(), 1, "{output:?}");
+        if mode.is_empty() {
+            continue;
+        }
+        let result = output.result();
+        assert_eq!(result["denials"][0]["toolName"], "read");
+        assert_eq!(result["denials"][0]["rule"], "confine");
+        let lines = output.lines_of("permission_denied");
+        assert_eq!(lines.len(), usize::from(mode[0] != "--json=result"));
+        assert!(lines.iter().all(|line| !line["reason"].as_str().unwrap().is_empty()), "{lines:?}");
+    }
+}
+
+#[test]
 fn a_mistake_is_told_in_json_wherever_that_was_asked_for() {
     let set = ["--set", "output.json=events"];
     let calls = [

@@ -22,6 +22,7 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
     ("tool_execution_start", "toolCallId toolName args effectiveArgs?"),
     ("tool_execution_update", "toolCallId toolName partialResult"),
     ("tool_execution_end", "toolCallId toolName result isError terminate? durationMs?"),
+    ("permission_denied", "toolCallId toolName rule reason"),
     ("turn_end", "turn message toolResults"),
     ("agent_end", "messages"),
     ("queue_update", "steering followUp"),
@@ -83,6 +84,7 @@ struct Totals {
     output: u64,
     text: String,
     stop_reason: Value,
+    denials: Vec<Value>,
 }
 
 struct Parser<'a> {
@@ -140,6 +142,7 @@ impl<'a> Parser<'a> {
             assert_eq!(result["usage"]["input"], totals.input);
             assert_eq!(result["usage"]["output"], totals.output);
             assert_eq!(result["text"], totals.text);
+            assert_eq!(result["denials"], Value::Array(totals.denials.clone()));
             // A signal that came together with a failure has the verdict.
             if result["reason"] != "interrupted" || totals.stop_reason != "error" {
                 assert_eq!(result["stopReason"], totals.stop_reason);
@@ -252,6 +255,15 @@ impl<'a> Parser<'a> {
                     let at = running.iter().position(|known| *known == id).expect("a running call ends");
                     running.remove(at);
                     ended.insert(id, line);
+                    let refused = line["result"]["details"]["error"]["code"] == "denied";
+                    assert_eq!(self.peek() == "permission_denied", refused, "{line}");
+                    if refused {
+                        let denied = self.expect("permission_denied");
+                        assert_eq!(denied["toolCallId"], id);
+                        let keys = ["toolCallId", "toolName", "rule"];
+                        let short = keys.map(|key| (key.to_owned(), denied[key].clone())).into_iter().collect();
+                        self.totals.denials.push(Value::Object(short));
+                    }
                 }
                 "message_start" => {
                     let result = self.pair();
