@@ -36,6 +36,23 @@ pub(crate) fn binary() -> PathBuf {
     std::env::var_os("PIRN_TEST_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_pirn")), PathBuf::from)
 }
 
+/// A test runner in the background of a script ignores SIGINT, and so would the binary, rightly. A signal that is
+/// caught here has its default action again in a new program.
+fn heed_signals() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        use tokio::signal::unix::{SignalKind, signal};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
+            if pirn::process::unix::is_ignored(kind.as_raw_value()) {
+                // The handler stays when the stream is gone.
+                drop(signal(kind).unwrap());
+            }
+        }
+    });
+}
+
 /// What stands behind stdin.
 pub(crate) enum Stdin {
     Null,
@@ -131,6 +148,7 @@ impl Pirn {
 
     /// The bare command, without its streams.
     pub(crate) fn command(&self) -> Command {
+        heed_signals();
         let mut command = match &self.script {
             Some(script) => {
                 let mut shell = Command::new("bash");
