@@ -25,6 +25,7 @@ mod jsonl;
 mod loop_cases;
 mod prompt;
 mod provider_errors;
+mod scripted;
 mod settle;
 mod sse;
 mod support;
