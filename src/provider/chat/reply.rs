@@ -39,6 +39,8 @@ pub(super) struct Reply {
     late_break: LateBreak,
     /// Bytes decoded since others had their turn.
     decoded_bytes: usize,
+    /// Since the last bytes came, the connection had a turn to bring more.
+    gave_way: bool,
 }
 
 enum State {
@@ -66,6 +68,7 @@ impl Reply {
             decoded: Vec::new(),
             late_break,
             decoded_bytes: 0,
+            gave_way: false,
         }
     }
 
@@ -147,7 +150,9 @@ impl Stream for Reply {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(event) = this.next_event() {
+            // What is already there is read first, up to a slice, so that it is told together.
+            let reads_on = matches!(this.state, State::Reading(..)) && this.decoded_bytes < SLICE_BYTES;
+            if !reads_on && let Some(event) = this.next_event() {
                 return Poll::Ready(Some(Ok(event)));
             }
             match std::mem::replace(&mut this.state, State::Over) {
@@ -160,11 +165,19 @@ impl Stream for Reply {
                 State::Reading(body, received) if !received.is_empty() => this.state = this.read(body, received),
                 State::Reading(mut body, received) => match body.poll_chunk(cx) {
                     Poll::Pending => {
-                        this.decoded_bytes = 0;
                         this.state = State::Reading(body, received);
-                        return Poll::Pending;
+                        if !this.events.is_empty() && !std::mem::replace(&mut this.gave_way, true) {
+                            // The connection hands over a few kilobytes at a time; one turn may bring the next ones.
+                            cx.waker().wake_by_ref();
+                            return Poll::Pending;
+                        }
+                        this.decoded_bytes = 0;
+                        return this.next_event().map_or(Poll::Pending, |event| Poll::Ready(Some(Ok(event))));
                     }
-                    Poll::Ready(Some(Ok(bytes))) => this.state = this.read(body, bytes),
+                    Poll::Ready(Some(Ok(bytes))) => {
+                        this.gave_way = false;
+                        this.state = this.read(body, bytes);
+                    }
                     Poll::Ready(Some(Err(error))) => this.state = this.broken(error),
                     Poll::Ready(None) => this.state = this.complete(),
                 },
