@@ -68,9 +68,83 @@ pub(super) struct Setup {
     pub(super) model: Model,
     /// `None` = the model's default.
     pub(super) thinking: Option<Thinking>,
-    pub(super) session_id: String,
     pub(super) tool_names: Vec<String>,
+    /// Starts and ends every child of the run.
+    pub(super) supervisor: Supervisor,
     pub(super) warnings: Vec<String>,
+}
+
+impl Setup {
+    /// What the session keeps of it.
+    pub(super) fn lane_config(&self) -> LaneConfig {
+        LaneConfig {
+            model: LaneModel { provider: self.model.provider.clone(), model_id: self.model.id.clone() },
+            thinking_level: self.thinking.map(|level| level.as_str().to_owned()),
+            active_tool_names: self.tool_names.clone(),
+            extra: Map::new(),
+        }
+    }
+
+    /// The tools that may not run twice.
+    pub(super) fn never_tools(&self) -> BTreeSet<String> {
+        let tools = self.options.settings.tools.iter().map(|tool| tool.spec());
+        tools.filter(|spec| spec.replay == Replay::Never).map(|spec| spec.name.clone()).collect()
+    }
+}
+
+/// The settings of a run in a session: what the session says beats files, and the call beats the session.
+fn of_session(settings: &Settings, stored: &LaneConfig) -> Settings {
+    let mut settings = settings.clone();
+    if !is_asked(&settings, "model") {
+        settings.model = format!("{}/{}", stored.model.provider, stored.model.model_id);
+    }
+    if !is_asked(&settings, "thinking") {
+        settings.thinking = stored.thinking_level.as_deref().and_then(Thinking::from_word);
+    }
+    settings
+}
+
+/// Whether the call itself says so, rather than a file.
+fn is_asked(settings: &Settings, key: &str) -> bool {
+    match settings.origin(key) {
+        Origin::Flag(_) | Origin::Env(_) => true,
+        Origin::BuiltIn | Origin::File { .. } => false,
+    }
+}
+
+/// The names of the tools of a run: those of the session, with the edits or the list of the call.
+fn tool_names(
+    args: &RunArgs,
+    settings: &Settings,
+    env: &Env,
+    stored: Option<&LaneConfig>,
+) -> Result<Vec<String>, ErrorRecord> {
+    let refused = |error: tool::SelectError| {
+        let mut record = ErrorRecord::new(ErrorKind::Usage, error.to_string());
+        record.hint = error.hint();
+        record
+    };
+    let Some(stored) = stored else {
+        return tool::select(&settings.tools.enabled, &[])
+            .map_err(|error| located(refused(error), settings, "tools.enabled"));
+    };
+    if !is_asked(settings, "tools.enabled") {
+        return tool::select(&stored.active_tool_names, &[]).map_err(|error| {
+            let mut record = refused(error);
+            record.message = format!("the session goes on with its tools: {}", record.message);
+            record.with_hint("-t LIST chooses others")
+        });
+    }
+    // A list of nothing but edits changes what the session has.
+    let asked = args.tools.as_deref().or_else(|| env.text("PIRN_TOOLS")).unwrap_or_default();
+    let items: Vec<String> = asked.split(',').map(|item| item.trim().to_owned()).collect();
+    let edits = items.iter().all(|item| item.starts_with(['+', '-']));
+    let chosen = if edits {
+        tool::select(&items, &stored.active_tool_names)
+    } else {
+        tool::select(&settings.tools.enabled, &[])
+    };
+    chosen.map_err(|error| located(refused(error), settings, "tools.enabled"))
 }
 
 /// Chooses tools and model and builds the adapters. Sends nothing. A key is looked for last: an error of kind `auth`
