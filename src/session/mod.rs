@@ -8,5 +8,6 @@
 pub mod jsonl;
 mod memory;
 pub mod place;
+pub mod record;
 
 pub use memory::memory;
