@@ -195,6 +195,7 @@ impl Inner {
         let extra = Extra {
             pass: &spec.pass_env,
             add: &spec.env,
+            cwd: Some(&spec.cwd),
             token: &self.token,
             call_id: spec.call_id.as_deref(),
             session_id: spec.session_id.as_deref(),

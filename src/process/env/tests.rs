@@ -87,7 +87,7 @@ fn the_filter_withholds_what_v1_and_v2_say() {
 }
 
 fn extra<'a>(pass: &'a [String], add: &'a [(OsString, OsString)]) -> Extra<'a> {
-    Extra { pass, add, token: "t0", call_id: Some("c0"), session_id: None }
+    Extra { pass, add, token: "t0", call_id: Some("c0"), ..Extra::default() }
 }
 
 fn get(env: &ChildEnv, extra: &Extra<'_>, name: &str) -> Option<String> {
@@ -126,6 +126,9 @@ fn a_child_is_told_who_it_is_and_that_nobody_reads_along_b15() {
     assert_eq!(get(&deeper, &session, "PIRN_CALL_ID"), None);
 }
 
+/// What the row shows, the policy, `pass` and variables of the child, and what a variable then is.
+type Row<'a> = (&'a str, &'a EnvPolicy, Vec<String>, Vec<(OsString, OsString)>, &'a str, Option<&'a str>);
+
 #[test]
 fn what_is_more_explicit_wins() {
     let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
@@ -134,8 +137,7 @@ fn what_is_more_explicit_wins() {
     let set = EnvPolicy { set: vec![("TERM".into(), "xterm".into()), ("N".into(), "1".into())], ..plain.clone() };
     let ours = EnvPolicy { set: vec![("PIRN_RUN_TOKEN".into(), "forged".into())], ..plain.clone() };
     let term = policy(Inherit::Filtered, &["TERM"], &[]);
-    type Pairs = Vec<(OsString, OsString)>;
-    let table: Vec<(&str, &EnvPolicy, Vec<String>, Pairs, &str, Option<&str>)> = vec![
+    let table: Vec<Row<'_>> = vec![
         ("set over what children are told", &set, names(&[]), vec![], "TERM", Some("xterm")),
         ("a child's own over set", &set, names(&[]), vec![pair("N", "2")], "N", Some("2")),
         ("pass over what children are told", &term, names(&[]), vec![], "TERM", Some("term")),
@@ -153,6 +155,15 @@ fn what_is_more_explicit_wins() {
         let env = ChildEnv::new(policy.clone(), parent());
         assert_eq!(get(&env, &extra(&pass, &add), variable).as_deref(), want, "{name}");
     }
+}
+
+#[test]
+fn an_inherited_working_directory_is_the_one_of_the_child() {
+    let env = ChildEnv::new(EnvPolicy::default(), vec![("PWD".into(), "/ours".into())]);
+    let cwd = Some(std::path::Path::new("/theirs"));
+    assert_eq!(get(&env, &Extra { cwd, ..Extra::default() }, "PWD").as_deref(), Some("/theirs"));
+    let none = ChildEnv::new(EnvPolicy::default(), Vec::new());
+    assert_eq!(get(&none, &Extra { cwd, ..Extra::default() }, "PWD"), None);
 }
 
 #[test]

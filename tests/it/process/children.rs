@@ -52,9 +52,9 @@ async fn a_child_leads_a_session_and_a_group_without_a_terminal_x1() {
     let (child, _output, pids) = start(&supervisor, shell("echo $$; exec sleep 300"), 1).await;
     let id = child.id();
     assert_eq!(pids, [id]);
-    let [_, parent, group, session, terminal] = &status(id).unwrap()[..5] else { unreachable!() };
-    assert_eq!(*parent, std::process::id().to_string());
-    assert_eq!((group, session, terminal.as_str()), (&id.to_string(), &id.to_string(), "0"));
+    let (own, id) = (std::process::id().to_string(), id.to_string());
+    // Parent, group, session, terminal.
+    assert_eq!(status(child.id()).unwrap()[1..5], [own, id.clone(), id, "0".to_owned()]);
     let mut child = supervisor.spawn(shell("echo x > /dev/tty || echo none")).unwrap();
     assert!(all(child.output().unwrap()).await.ends_with("none\n"));
 }
@@ -139,6 +139,9 @@ async fn many_children_at_once_are_all_waited_for() {
     }
 }
 
+/// What to start, whether the error is of the right kind, and its text.
+type Failure = (Spec, fn(&SpawnError) -> bool, String);
+
 #[tokio::test]
 async fn what_cannot_start_says_why_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,8 +155,7 @@ async fn what_cannot_start_says_why_and_leaves_nothing() {
     let orphaned = file("orphaned", "#!/nonexistent/interpreter\n", 0o755);
     let supervisor = supervisor(LONG, false);
     let program = |path: &str| Spec { program: PathBuf::from(path), ..shell("true") };
-    type Check = fn(&SpawnError) -> bool;
-    let table: Vec<(Spec, Check, String)> = vec![
+    let table: Vec<Failure> = vec![
         (
             Spec { cwd: PathBuf::from("/nonexistent/dir"), ..shell("true") },
             |error| matches!(error, SpawnError::NoDirectory(_)),

@@ -1,4 +1,4 @@
-//! Children of a pirn that was killed: case 125 of the engine's page, X6, PROC-05.
+//! Children of a pirn that was killed: X6, PROC-05.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ async fn an_orphan_is_stopped_when_boot_start_and_token_match() {
     for (command, grace, killed) in [
         ("sleep 300 & echo $!; echo $$; wait", LONG, false),
         ("trap '' TERM; sleep 300 & echo $!; echo $$; wait", SHORT, true),
-        ("(trap '' TERM; exec sleep 300) & echo $!; echo $$; wait", SHORT, true),
+        ("sh -c 'trap \"\" TERM; echo $$; exec sleep 300' & echo $$; wait", SHORT, true),
     ] {
         let supervisor = supervisor(LONG, false);
         let (child, _output, pids) = start(&supervisor, shell(command), 2).await;

@@ -42,7 +42,7 @@ fn escapees_are_gone_after_shutdown_and_nobody_else_is_case_87() {
             let (child, _output, pids) = start(&other, call("c1", "setsid sleep 300 & echo $!; wait"), 1).await;
             tokio::task::spawn_blocking(|| alone(NAME, "")).await.unwrap();
             assert!(runs(foreign.id()) && runs(pids[0]) && runs(child.id()));
-            pids.iter().for_each(|pid| kill(*pid));
+            pids.into_iter().for_each(kill);
         });
         foreign.kill().unwrap();
         foreign.wait().unwrap();
@@ -154,7 +154,7 @@ fn what_a_call_left_on_purpose_is_not_swept() {
         drop(supervisor);
         assert!(of_left.iter().all(|pid| runs(*pid)));
         assert!(of_ours.iter().all(|pid| !runs(*pid)));
-        of_left.iter().for_each(|pid| kill(*pid));
+        of_left.into_iter().for_each(kill);
     });
 }
 
