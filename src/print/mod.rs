@@ -20,7 +20,7 @@ mod text;
 mod wire;
 
 pub use denial::denial;
-pub use format::rfc3339;
+pub use format::{count, dollars, plural};
 pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
 #[doc(inline)]
 pub use jsonl::{Encoder, Level};
@@ -34,6 +34,7 @@ pub use sanitize::{Sanitizer, clean, line};
 pub use stderr::{IsReady, Stderr};
 pub use style::{ColorMode, EnvFacts, Paint, use_color};
 pub use text::Answer;
+pub use crate::model::rfc3339;
 pub use wire::{
     Denial, LimitsLine, ModelRef, ParentRef, ResultLine, SESSION_VERSION, SessionLine, UsageShare, UsageTotals,
 };

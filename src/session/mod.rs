@@ -8,5 +8,6 @@
 pub mod jsonl;
 mod memory;
 pub mod place;
+pub mod restore;
 
 pub use memory::memory;
