@@ -9,5 +9,6 @@ pub mod jsonl;
 mod memory;
 pub mod place;
 pub mod restore;
+pub mod record;
 
 pub use memory::memory;
