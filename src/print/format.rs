@@ -23,7 +23,7 @@ pub(super) fn duration(ms: u64) -> String {
 }
 
 /// `950`, `12.4k`, `3.1M`, rounded down.
-pub fn count(number: u64) -> String {
+pub(super) fn count(number: u64) -> String {
     const THOUSAND: u64 = 1000;
     const MILLION: u64 = 1_000_000;
     match number {
@@ -34,13 +34,13 @@ pub fn count(number: u64) -> String {
 }
 
 /// `3 turns`, `1 turn`.
-pub fn plural(number: u64, word: &str) -> String {
+pub(super) fn plural(number: u64, word: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {word}{ending}")
 }
 
 /// `$1.25`, `$0.031`, `$0.0004`.
-pub fn dollars(amount: f64) -> String {
+pub(super) fn dollars(amount: f64) -> String {
     if amount >= 1.0 {
         format!("${amount:.2}")
     } else if amount >= 0.01 || amount == 0.0 {

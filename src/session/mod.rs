@@ -8,7 +8,7 @@
 pub mod jsonl;
 mod memory;
 pub mod place;
-pub mod restore;
 pub mod record;
+pub mod restore;
 
 pub use memory::memory;

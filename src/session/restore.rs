@@ -111,12 +111,7 @@ fn register<T: DeserializeOwned>(store: &dyn Store, namespace: &str, key: &str) 
 }
 
 /// Refuses a register that names an entry which does not exist.
-fn exists(
-    store: &dyn Store,
-    ids: &[Option<&EntryId>],
-    namespace: &str,
-    key: &str,
-) -> Result<(), RestoreError> {
+fn exists(store: &dyn Store, ids: &[Option<&EntryId>], namespace: &str, key: &str) -> Result<(), RestoreError> {
     let ids: Vec<EntryId> = ids.iter().copied().flatten().cloned().collect();
     let found = store.entries(&ids)?;
     match ids.iter().zip(&found).find(|(_, entry)| entry.is_none()) {
@@ -170,10 +165,7 @@ fn last_result(store: &dyn Store, state: &LaneState) -> Result<Option<OperationR
 ///
 /// # Errors
 /// The store fails.
-pub fn path_messages(
-    store: &dyn Store,
-    tip: Option<&EntryId>,
-) -> Result<Vec<(EntryId, Arc<Message>)>, StoreError> {
+pub fn path_messages(store: &dyn Store, tip: Option<&EntryId>) -> Result<Vec<(EntryId, Arc<Message>)>, StoreError> {
     let scan = BranchScan { start: tip.cloned(), order: Order::OldestFirst, ..BranchScan::default() };
     let entries = store.branch(&scan)?.into_iter();
     Ok(entries

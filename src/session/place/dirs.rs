@@ -74,7 +74,7 @@ pub enum PlaceError {
 }
 
 impl PlaceError {
-    fn io(path: &Path, source: io::Error) -> Self {
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
     }
 }

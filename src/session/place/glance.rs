@@ -17,12 +17,13 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use memchr::{memchr, memmem, memrchr};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::model::session::namespace;
-use crate::model::{LaneConfig, MAIN_LANE, Message};
-use crate::session::jsonl::{Header, decode};
+use crate::model::{EntryBody, LaneConfig, MAIN_LANE, Message};
+use crate::session::jsonl::Header;
+use crate::session::jsonl::line::decode;
+use crate::session::record::{self, Change};
 
 /// Bytes that are read from the beginning of a file.
 const HEAD_BYTES: u64 = 64 << 10;
@@ -100,31 +101,6 @@ fn range(file: &File, start: u64, end: u64) -> io::Result<Vec<u8>> {
     }
     bytes.truncate(filled);
     Ok(bytes)
-}
-
-/// A write as far as a glance needs it. Fields that other writes have, too, are kept raw.
-#[derive(Deserialize)]
-struct Part<'a> {
-    #[serde(borrow)]
-    kind: &'a RawValue,
-    #[serde(borrow, default)]
-    op: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    namespace: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    key: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    value: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    message: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    provider: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "modelId")]
-    model_id: Option<&'a RawValue>,
-}
-
-fn text_of(raw: Option<&RawValue>) -> Option<String> {
-    serde_json::from_str(raw?.get()).ok()
 }
 
 /// The checksum that a line's end names.
@@ -235,34 +211,31 @@ impl Glance {
     }
 
     fn write(&mut self, write: &str) {
-        let Ok(write) = serde_json::from_str::<Part<'_>>(write) else { return };
-        match write.kind.get() {
-            "\"value\"" => self.value(&write),
-            "\"usage\"" => {
-                if let (Some(provider), Some(model)) = (text_of(write.provider), text_of(write.model_id)) {
+        let Ok(head) = record::head(write) else { return };
+        match head.change {
+            Change::Set { namespace, key } if namespace == namespace::SESSION_NAME && key.is_empty() => {
+                self.name = record::value(write).ok().and_then(|name| Some(name.as_str()?.to_owned()));
+            }
+            Change::Delete { namespace, key } if namespace == namespace::SESSION_NAME && key.is_empty() => {
+                self.name = None;
+            }
+            Change::Set { namespace, key } if namespace == namespace::LANE_CONFIG && key == MAIN_LANE => {
+                let config = record::value(write).ok().and_then(|value| serde_json::from_value(value).ok());
+                if let Some(LaneConfig { model, .. }) = config {
+                    self.model = Some(format!("{}/{}", model.provider, model.model_id));
+                }
+            }
+            Change::Usage { .. } => {
+                let row = record::usage_row(write).ok();
+                if let Some((provider, model)) = row.and_then(|row| row.provider.zip(row.model_id)) {
                     self.model = Some(format!("{provider}/{model}"));
                 }
             }
-            "\"entry\"" if self.first_prompt.is_none() => {
-                let message = write.message.and_then(|raw| serde_json::from_str::<Message>(raw.get()).ok());
-                if let Some(Message::User(message)) = message {
+            Change::Entry { .. } if self.first_prompt.is_none() => {
+                if let Ok(EntryBody::Message { message, .. }) = record::entry(write, 0).map(|entry| entry.body)
+                    && let Message::User(message) = &*message
+                {
                     self.first_prompt = Some(message.content.text()).filter(|text| !text.trim().is_empty());
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn value(&mut self, write: &Part<'_>) {
-        let is_set = write.op.is_some_and(|op| op.get() == "\"set\"");
-        match (text_of(write.namespace).as_deref(), text_of(write.key).as_deref()) {
-            (Some(namespace::SESSION_NAME), Some("")) => {
-                self.name = if is_set { text_of(write.value) } else { None };
-            }
-            (Some(namespace::LANE_CONFIG), Some(MAIN_LANE)) if is_set => {
-                let config = write.value.and_then(|raw| serde_json::from_str::<LaneConfig>(raw.get()).ok());
-                if let Some(LaneConfig { model, .. }) = config {
-                    self.model = Some(format!("{}/{}", model.provider, model.model_id));
                 }
             }
             _ => {}

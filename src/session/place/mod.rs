@@ -11,16 +11,16 @@ mod glance;
 mod refs;
 mod scan;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
 use self::refs::Shape;
-use super::jsonl::{Header, Probe, probe};
+use super::jsonl::Header;
+use super::jsonl::lock::{Probe, probe};
 use crate::model::stamp;
 use crate::port::Clock;
 

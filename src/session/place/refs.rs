@@ -5,7 +5,7 @@
 //!
 //! Must not know: which sessions there are.
 
-use crate::model::{ErrorKind, ErrorRecord, short_id};
+use crate::model::{ErrorKind, ErrorRecord};
 
 /// Characters of a name.
 const NAME_CHARS_MAX: usize = 64;
@@ -34,7 +34,11 @@ impl Shape {
     /// It can be none of them.
     pub(super) fn of(reference: &str) -> Result<Self, RefError> {
         if reference.contains('/') {
-            return if reference.contains('\0') { Err(RefError::invalid(reference)) } else { Ok(Self::Path { name: false }) };
+            return if reference.contains('\0') {
+                Err(RefError::invalid(reference))
+            } else {
+                Ok(Self::Path { name: false })
+            };
         }
         let is_id = |c: char| c.is_ascii_hexdigit() || c == '-';
         if !reference.is_empty() && reference.chars().all(is_id) {
@@ -167,7 +171,7 @@ impl From<RefError> for ErrorRecord {
         if let RefError::Ambiguous { candidates, .. } = &error {
             for one in candidates.iter().take(CANDIDATES_MAX) {
                 let name = one.name.as_deref().unwrap_or("-");
-                message.push_str(&format!("\n{}  {}  {name}  {}", short_id(&one.id), one.id, one.place));
+                message.push_str(&format!("\n{}  {name}  {}", one.id, one.place));
             }
             let more = candidates.len().saturating_sub(CANDIDATES_MAX);
             if more > 0 {
@@ -257,12 +261,16 @@ mod tests {
 
     #[test]
     fn errors_are_of_the_call_and_say_what_to_type() {
-        let one = |n: u32| Candidate { id: format!("0199a1b2-c3d4-7e5f-8a6b-0c1d2e3f4a{n:02}"), name: None, place: "/w".into() };
+        let one = |n: u32| Candidate {
+            id: format!("0199a1b2-c3d4-7e5f-8a6b-0c1d2e3f4a{n:02}"),
+            name: None,
+            place: "/w".into(),
+        };
         let many = RefError::Ambiguous { reference: "0199a1".into(), candidates: (0..12).map(one).collect() };
         for (error, wanted) in [
             (RefError::invalid(&"x".repeat(300)), "x…\" can not name"),
             (RefError::no_id("0123abcd"), "no session has the id \"0123abcd\""),
-            (many, "names 12 sessions\n2e3f4a00  0199a1b2-c3d4-7e5f-8a6b-0c1d2e3f4a00  -  /w"),
+            (many, "names 12 sessions\n0199a1b2-c3d4-7e5f-8a6b-0c1d2e3f4a00  -  /w"),
         ] {
             let record = ErrorRecord::from(error);
             assert_eq!(record.kind, ErrorKind::Usage);

@@ -7,12 +7,12 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _, Seek as _};
 
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::model::{AssistantBlock, Content, Message, UserContent};
-use crate::session::jsonl::{LINE_BYTES_MAX, decode};
+use crate::model::{AssistantBlock, Content, EntryBody, Message, UserContent};
+use crate::session::jsonl::line::{LINE_BYTES_MAX, decode};
+use crate::session::record::{self, Change};
 
 /// A longer file is not read to count its messages.
 const COUNT_BYTES_MAX: u64 = 4 << 20;
@@ -24,22 +24,6 @@ pub(super) struct Counted {
     pub messages: Option<u64>,
     /// The first line that is damaged: not whole, with a whole one behind it.
     pub damaged_line: Option<u64>,
-}
-
-/// A write as far as counting needs it.
-#[derive(Deserialize)]
-struct Kinds<'a> {
-    #[serde(borrow)]
-    kind: &'a RawValue,
-    #[serde(borrow, default, rename = "type")]
-    type_: Option<&'a RawValue>,
-}
-
-/// A write as far as its text is concerned.
-#[derive(Deserialize)]
-struct Said<'a> {
-    #[serde(borrow, default)]
-    message: Option<&'a RawValue>,
 }
 
 /// Counts the messages of a file of up to 4 MiB.
@@ -69,9 +53,8 @@ pub(super) fn count(file: &File) -> io::Result<Counted> {
 }
 
 fn is_message(write: &RawValue) -> bool {
-    serde_json::from_str::<Kinds<'_>>(write.get()).is_ok_and(|write| {
-        write.kind.get() == "\"entry\"" && write.type_.is_some_and(|type_| type_.get() == "\"message\"")
-    })
+    let head = record::head(write.get());
+    head.is_ok_and(|head| matches!(head.change, Change::Entry { entry_type, .. } if entry_type == "message"))
 }
 
 /// Whether a text, given in lower case, is in what users, models and tools said. Case does not count.
@@ -82,11 +65,9 @@ pub(super) fn says(file: &File, lower: &str) -> io::Result<bool> {
     let mut found = false;
     lines(file, |_, line| {
         let Ok(line) = decode(line) else { return true };
-        found = line.writes.iter().any(|write| {
-            let message = serde_json::from_str::<Said<'_>>(write.get()).ok().and_then(|said| said.message);
-            message
-                .and_then(|raw| serde_json::from_str(raw.get()).ok())
-                .is_some_and(|message| message_says(&message, lower))
+        found = line.writes.iter().any(|write| match record::entry(write.get(), 0).map(|entry| entry.body) {
+            Ok(EntryBody::Message { message, .. }) => message_says(&message, lower),
+            Ok(EntryBody::Custom { .. } | EntryBody::Other(_)) | Err(_) => false,
         });
         !found
     })?;
@@ -103,7 +84,9 @@ fn message_says(message: &Message, lower: &str) -> bool {
         },
         Message::Assistant(reply) => reply.content.iter().any(|block| match block {
             AssistantBlock::Text(block) => has(&block.text),
-            AssistantBlock::ToolCall(call) => has(&call.name) || call.arguments.values().any(|value| value_says(value, &has)),
+            AssistantBlock::ToolCall(call) => {
+                has(&call.name) || call.arguments.values().any(|value| value_says(value, &has))
+            }
             AssistantBlock::Thinking(_) | AssistantBlock::Other(_) => false,
         }),
         Message::ToolResult(result) => in_blocks(&result.content),
