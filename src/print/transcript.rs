@@ -224,7 +224,9 @@ impl<'a> Transcript<'a> {
 
 fn push_lines(body: &mut String, text: &str) {
     body.push_str(text);
-    body.push('\n');
+    if !text.ends_with('\n') {
+        body.push('\n');
+    }
 }
 
 /// All blocks as text.
