@@ -9,7 +9,7 @@ mod account;
 mod models;
 mod report;
 mod run;
-//pub mod sessions;
+pub mod sessions;
 mod setup;
 mod signals;
 mod system_prompt;

@@ -52,7 +52,7 @@ fn record(error: &StoreError) -> ErrorRecord {
     ErrorRecord::new(ErrorKind::Storage, error.to_string())
 }
 
-/// Shows a session. The file is read once for its index and then entry by entry.
+/// Shows a session and gives the warnings for stderr. The file is read once for its index and then entry by entry.
 ///
 /// # Errors
 /// The reference names no session, the file is damaged (what is before that is shown), or `out` takes no more.
@@ -61,9 +61,15 @@ pub fn show(
     options: &SessionsShowOptions,
     mask: Mask<'_>,
     out: &mut dyn Write,
-) -> Result<(), ShowError> {
+) -> Result<Vec<String>, ShowError> {
     let found = find(library, options.reference.as_deref())?;
     let reader = jsonl::read(&found.file)?;
+    let mut warnings = reader.warnings().to_vec();
+    if let Some(reason) = reader.header().needs_newer() {
+        let file = found.file.display();
+        warnings
+            .push(format!("{file} was written by a newer version and is shown as far as it is understood: {reason}"));
+    }
     let shown = Shown::new(&reader, found)?;
     match options.format {
         ShowFormat::Text => shown.text(mask, out)?,
@@ -72,7 +78,7 @@ pub fn show(
     out.flush()?;
     match reader.damage() {
         Some(damage) => Err(record(damage).into()),
-        None => Ok(()),
+        None => Ok(warnings),
     }
 }
 

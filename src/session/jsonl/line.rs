@@ -26,8 +26,18 @@ const SUM_BYTES: usize = SUM_START.len() + SUM_DIGITS + SUM_END.len();
 pub struct Line<'a> {
     /// Milliseconds since 1970.
     pub at: u64,
-    /// The writes, each one JSON object; [`record::head`](crate::session::record::head) says what one does.
+    /// The writes, each one JSON value; [`record::head`](crate::session::record::head) says what one does.
     pub writes: Vec<&'a RawValue>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// The writes, with where in the line each one starts.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (usize, &'a str)> {
+        // The writes are parts of the bytes.
+        let start = self.bytes.as_ptr().addr();
+        self.writes.iter().map(move |write| (write.get().as_ptr().addr().wrapping_sub(start), write.get()))
+    }
 }
 
 /// Why bytes are no line of ours.
@@ -66,7 +76,7 @@ pub fn decode(line: &[u8]) -> Result<Line<'_>, BadLine> {
         return Err(BadLine::Sum);
     }
     let members: Members<'_> = serde_json::from_slice(line).map_err(|error| BadLine::Json(error.to_string()))?;
-    Ok(Line { at: members.at, writes: members.w })
+    Ok(Line { at: members.at, writes: members.w, bytes: line })
 }
 
 /// A line in the making. Its bytes end with a line feed.
