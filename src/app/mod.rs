@@ -11,6 +11,7 @@ mod recorder;
 mod report;
 mod resume;
 mod run;
+pub mod sessions;
 mod setup;
 mod signals;
 mod system_prompt;

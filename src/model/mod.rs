@@ -18,6 +18,7 @@ mod partial;
 mod secret;
 pub mod session;
 mod stop;
+mod time;
 mod usage;
 
 pub use builder::MessageBuilder;
@@ -37,4 +38,5 @@ pub use session::{
     UsageKind, UsageRow, Write,
 };
 pub use stop::StopReason;
+pub use time::{rfc3339, stamp};
 pub use usage::{Cost, Usage};

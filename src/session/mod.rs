@@ -10,6 +10,7 @@ pub mod jsonl;
 mod memory;
 pub mod place;
 pub mod record;
+pub mod restore;
 mod shelf;
 mod transaction;
 
