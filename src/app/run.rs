@@ -37,6 +37,10 @@ pub(super) async fn command(
     mut signals: Signals,
     clock: Arc<dyn Clock>,
 ) -> Exit {
+    if let Some(option) = not_wired(&args) {
+        let error = cli::UsageError::new(format!("{option} is not available in this version"));
+        return screen.refuse(error, &*clock).await;
+    }
     // What names the timeout beside the configuration also covers reading that, which may be a pipe.
     let named = args.timeout.as_deref().or_else(|| env.text("PIRN_TIMEOUT"));
     let timeout = named.and_then(|text| config::parse_duration(text).ok().flatten());
@@ -44,7 +48,7 @@ pub(super) async fn command(
     let reading = {
         let (args, env) = (args.clone(), env.clone());
         apart(move || {
-            let cwd = setup::working_directory(args.cd.as_deref())?;
+            let cwd = setup::working_directory(args.layers.cd.as_deref())?;
             let (wish, loaded) = setup::settings(&args, &env, &cwd);
             Ok((cwd, wish, loaded))
         })
@@ -99,6 +103,17 @@ pub(super) async fn command(
     };
     let running = Running { screen, settings, setup, cwd: cwd.display().to_string(), printer, signals, deadline };
     running.drive(prompt).await
+}
+
+/// An option that can be typed but does nothing yet.
+fn not_wired(args: &RunArgs) -> Option<&'static str> {
+    let options = [
+        ("--continue", args.resume),
+        ("--session", args.session.is_some()),
+        ("--profile", args.layers.profile.is_some()),
+        ("--trust", args.layers.trust),
+    ];
+    options.iter().find(|(_, given)| *given).map(|(option, _)| *option)
 }
 
 /// Why there is no prompt.

@@ -45,14 +45,14 @@ pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecor
 pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> (JsonLevel, Result<Settings, ErrorRecord>) {
     let sources = config::Sources {
         env,
-        config_file: args.config.clone(),
-        sets: args.set.clone(),
+        config_file: args.layers.config.clone(),
+        sets: args.layers.set.clone(),
         flags: args.overrides(),
         cwd: cwd.to_path_buf(),
     };
     let (wish, loaded) = config::load_with_wish(&sources);
-    let bare = args.bare || env.switch("PIRN_BARE");
-    let unread = if bare { Ok(()) } else { config::refuse_unread(env, cwd, args.config.as_deref()) };
+    let bare = args.layers.bare || env.switch("PIRN_BARE");
+    let unread = if bare { Ok(()) } else { config::refuse_unread(env, cwd, args.layers.config.as_deref()) };
     let settings = loaded.map_err(ErrorRecord::from).and_then(|settings| {
         let refused = |error: config::ConfigErrors| {
             error.record().with_hint("name it with --config FILE, or ignore it with --bare")
