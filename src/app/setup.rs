@@ -44,9 +44,11 @@ pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecor
 /// Reads every layer of the configuration; also tells what `output.json` says, whatever else is wrong.
 pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> (JsonLevel, Result<Settings, ErrorRecord>) {
     let sources = config::Sources {
-        config_file: args.config.clone(),
-        bare: args.bare,
-        sets: args.set.clone(),
+        config_file: args.layers.config.clone(),
+        bare: args.layers.bare,
+        trust: args.layers.trust,
+        profile: args.layers.profile.clone(),
+        sets: args.layers.set.clone(),
         flags: args.overrides(),
         ..config::Sources::new(env, cwd.to_path_buf())
     };

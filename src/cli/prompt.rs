@@ -26,6 +26,8 @@ pub struct PromptRequest {
     /// `-a`, before the `@` words.
     pub attachments: Vec<PathBuf>,
     pub no_stdin: bool,
+    /// No prompt is a wish of its own (`-c` alone), told by an empty [`Prompt::text`].
+    pub may_be_empty: bool,
 }
 
 /// What file descriptor 0 is.
@@ -56,6 +58,8 @@ pub struct Plan {
     pub text: Option<String>,
     pub attachments: Vec<PathBuf>,
     pub stdin: StdinUse,
+    /// An empty stdin means no prompt, which is what was asked for.
+    pub may_be_empty: bool,
 }
 
 /// Bytes of a file, with the name to show.
@@ -109,7 +113,8 @@ pub fn plan(request: &PromptRequest, stdin: StdinKind) -> Result<Plan, UsageErro
     let text = (!text.is_empty()).then_some(text);
     let has_text = file.is_some() || text.is_some() || !attachments.is_empty();
     let stdin = stdin_use(request, stdin, explicit, has_text)?;
-    Ok(Plan { file, text, attachments, stdin })
+    let may_be_empty = request.may_be_empty && !explicit && !has_text;
+    Ok(Plan { file, text, attachments, stdin, may_be_empty })
 }
 
 enum Special {
@@ -137,6 +142,8 @@ fn stdin_use(
     has_text: bool,
 ) -> Result<StdinUse, UsageError> {
     let no_prompt = || UsageError::new("no prompt").with_hint(NO_PROMPT_HINT);
+    // Data on stdin may be a prompt but need not: it is looked for as if there were one already.
+    let has_text = has_text || request.may_be_empty;
     match (stdin, request.no_stdin) {
         (_, true) if explicit => Err(UsageError::new("- asks for stdin, but --no-stdin forbids it")),
         (StdinKind::Terminal, _) if explicit => Err(UsageError::new("- asks for stdin, but stdin is a terminal")
@@ -171,13 +178,14 @@ fn decode_text(bytes: &[u8], name: &str) -> Result<String, UsageError> {
 #[derive(Default)]
 pub(super) struct Joined {
     text: String,
+    may_be_empty: bool,
 }
 
 impl Joined {
     /// The parts that need no wait, so that a mistake in one of them is found before stdin is waited for. Fails as
     /// [`assemble`] does.
     pub(super) fn before_stdin(plan: &Plan, file: Option<Part>, attachments: Vec<Part>) -> Result<Self, UsageError> {
-        let mut joined = Self::default();
+        let mut joined = Self { may_be_empty: plan.may_be_empty, ..Self::default() };
         if let Some(part) = file {
             let text = decode_text(&part.bytes, &part.name)?;
             if text.trim().is_empty() {
@@ -204,6 +212,7 @@ impl Joined {
         if let Some(bytes) = stdin {
             let text = decode_text(&bytes, "stdin")?;
             match (text.trim().is_empty(), self.text.is_empty()) {
+                (true, true) if self.may_be_empty => {}
                 (true, true) => {
                     return Err(UsageError::new("no prompt: stdin is empty").with_hint(NO_PROMPT_HINT));
                 }

@@ -60,6 +60,37 @@ fn stdin_is_read_by_the_rules_of_design_row_5() {
 }
 
 #[test]
+fn continuing_alone_takes_what_a_pipe_or_file_holds_and_else_no_prompt_design_row_4() {
+    use StdinUse::{Leave, Read, ReadWithin};
+    type Row = (&'static [&'static str], bool, [Option<StdinUse>; 4]);
+    let table: [Row; 4] = [
+        (&[], false, [Some(Leave), Some(ReadWithin), Some(ReadWithin), Some(Leave)]),
+        (&[], true, [Some(Leave); 4]),
+        (&["x"], false, [Some(Leave), Some(ReadWithin), Some(ReadWithin), Some(Leave)]),
+        (&["-"], false, [None, Some(Read), Some(Read), Some(Read)]),
+    ];
+    for (texts, no_stdin, expected) in table {
+        for (kind, expected) in KINDS.into_iter().zip(expected) {
+            let request = PromptRequest { no_stdin, may_be_empty: true, ..words(texts) };
+            let found = plan(&request, kind).ok().map(|plan| plan.stdin);
+            assert_eq!(found, expected, "{request:?} {kind:?}");
+        }
+    }
+    let alone = PromptRequest { may_be_empty: true, ..words(&[]) };
+    let alone = plan(&alone, StdinKind::Pipe).unwrap();
+    for (bytes, text) in [(&b""[..], ""), (b" \n", ""), (b"go on\n", "go on\n")] {
+        let prompt = assemble(&alone, Sources { stdin: Some(bytes.to_vec()), ..Sources::default() }).unwrap();
+        assert_eq!((prompt.text.as_str(), prompt.warnings.len()), (text, 0), "{bytes:?}");
+    }
+    assert_eq!(assemble(&alone, Sources::default()).unwrap().text, "");
+    // A dash asks for bytes, and a blank word is a mistake, also here.
+    let dash = PromptRequest { may_be_empty: true, ..words(&["-"]) };
+    let dash = plan(&dash, StdinKind::Pipe).unwrap();
+    assert!(assemble(&dash, Sources { stdin: Some(Vec::new()), ..Sources::default() }).is_err());
+    assert!(plan(&PromptRequest { may_be_empty: true, ..words(&[""]) }, StdinKind::Other).is_err());
+}
+
+#[test]
 fn a_call_that_asks_for_nothing_shows_the_short_help() {
     assert!(plan(&words(&[]), StdinKind::Terminal).unwrap_err().show_help);
     let no_stdin = PromptRequest { no_stdin: true, ..words(&[]) };
