@@ -4,5 +4,6 @@
 //!
 //! Must not know: what a signal means for a run.
 
+pub mod mask;
 #[cfg(unix)]
 pub mod unix;
