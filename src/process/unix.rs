@@ -4,6 +4,8 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -55,6 +57,59 @@ pub fn is_writable(descriptor: BorrowedFd<'_>, wait: Duration) -> bool {
     // SAFETY: the pointer is to one valid `pollfd`, which is what the count says; the descriptor is borrowed, so it
     // stays open during the call.
     unsafe { libc::poll(&raw mut asked, 1, wait_ms) != 0 }
+}
+
+/// The first descriptor behind the standard streams.
+#[cfg(target_os = "linux")]
+const FIRST_OTHER: libc::c_uint = 3;
+
+/// Has the child lead a session and a group of its own, without a terminal, and keep nothing open beside its standard
+/// streams (X1, X2). `setsid` is alone: it makes the group too, and would fail after a `setpgid`.
+pub(super) fn detach(command: &mut Command) {
+    let hook = || {
+        // SAFETY: `setsid` takes no argument and touches no memory of ours.
+        if unsafe { libc::setsid() } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        close_others();
+        Ok(())
+    };
+    // SAFETY: the hook runs between fork and exec. It makes two system calls, which are safe to make there, takes no
+    // lock and allocates nothing: the error it may return is a number.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// Marks everything behind the standard streams to be closed at exec. Ours is marked already when it is opened; this
+/// covers what the starter of this process, or an embedding program, left open. Failure leaves it at that: kernels
+/// before 5.11 do not know the call.
+#[cfg(target_os = "linux")]
+fn close_others() {
+    // SAFETY: the call takes three numbers and touches no memory of ours. The pipe by which the parent learns of a
+    // failed exec is in the range and marked already.
+    unsafe { libc::syscall(libc::SYS_close_range, FIRST_OTHER, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// Nothing to do where no such call exists: all descriptors of ours are marked when they are opened.
+#[cfg(not(target_os = "linux"))]
+fn close_others() {}
+
+/// Has processes that lose their parent below this process become its children, so that the sweep finds and reaps them
+/// (X4). For the binary only: a library does not adopt the processes of its host.
+///
+/// # Errors
+/// The system refuses.
+#[cfg(target_os = "linux")]
+pub fn become_subreaper() -> io::Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)
+}
+
+/// Other systems have no subreapers: what leaves its group is out of reach there (X5).
+///
+/// # Errors
+/// None.
+#[cfg(not(target_os = "linux"))]
+pub fn become_subreaper() -> io::Result<()> {
+    Ok(())
 }
 
 /// Restores the signal's default action and raises it. Returns only if the default action does not end the process.
