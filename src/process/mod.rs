@@ -13,6 +13,7 @@ mod depth;
 mod env;
 mod group;
 mod ladder;
+pub mod mask;
 mod orphan;
 mod spec;
 mod supervisor;

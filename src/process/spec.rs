@@ -48,13 +48,15 @@ pub enum Stdin {
 }
 
 /// Where the child's output goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub enum Output {
     /// Both streams into one pipe, which keeps their order (B2).
     #[default]
     Merged,
     /// A pipe for each.
     Separate,
+    /// Both streams into a file opened for appending, so that what outlives us can go on writing.
+    File(File),
 }
 
 /// How a child ended: by a code or by a signal.

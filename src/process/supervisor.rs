@@ -306,13 +306,18 @@ impl Registry {
 
 /// Gives the child the write ends of its pipes, and nobody else: they close when the command is dropped.
 fn connect(command: &mut Command, output: Output) -> io::Result<Pipes> {
-    let (reader, writer) = io::pipe()?;
     match output {
+        Output::File(file) => {
+            command.stdout(file.try_clone()?).stderr(file);
+            Ok([None, None])
+        }
         Output::Merged => {
+            let (reader, writer) = io::pipe()?;
             command.stdout(writer.try_clone()?).stderr(writer);
             Ok([Some(OutputReader::new(reader)?), None])
         }
         Output::Separate => {
+            let (reader, writer) = io::pipe()?;
             let (errors_reader, errors_writer) = io::pipe()?;
             command.stdout(writer).stderr(errors_writer);
             Ok([Some(OutputReader::new(reader)?), Some(OutputReader::new(errors_reader)?)])

@@ -5,6 +5,7 @@
 //!
 //! Must not know: who called, names of models, the keys of JSONL.
 
+mod bash;
 mod guard;
 mod ls;
 mod mutate;

@@ -1,0 +1,236 @@
+//! Secrets kept out of what children, hooks and servers print (tool rule V5).
+//!
+//! Keeps true: no value of [`Masks`] passes, however its bytes are split; a byte that can not begin a value is never
+//! held back; without values nothing is copied or looked at.
+//!
+//! Must not know: which values are secret and why, where the text goes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::{Map, Value};
+
+use crate::model::Secret;
+
+/// A shorter value is left alone: masking it would riddle ordinary text.
+pub const SECRET_CHARS_MIN: usize = 8;
+
+/// What every mask begins with; `write` and `edit` refuse a content that holds it.
+pub const MASK_START: &str = "[redacted:";
+
+/// Characters from which on a value of letters and digits counts as a secret.
+const LOOKS_SECRET_CHARS_MIN: usize = 16;
+
+/// Whether a value under a secret-sounding name is one: 16 characters or more that mix letters and digits (V5). An
+/// ordinary word is not, and masking it would damage files.
+pub fn looks_secret(value: &str) -> bool {
+    value.chars().count() >= LOOKS_SECRET_CHARS_MIN
+        && value.chars().any(char::is_alphabetic)
+        && value.chars().any(char::is_numeric)
+}
+
+/// The values can not be searched for.
+#[derive(Debug, thiserror::Error)]
+#[error("the secrets to mask are too many or too long")]
+pub struct MaskError(#[source] aho_corasick::BuildError);
+
+/// The values to mask and their names. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Masks {
+    /// `None`: there is nothing to mask.
+    needles: Option<Arc<Needles>>,
+    too_short: Arc<[String]>,
+}
+
+impl std::fmt::Debug for Masks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.needles.iter().flat_map(|needles| &needles.masks).map(String::as_str);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+struct Needles {
+    finder: AhoCorasick,
+    /// In the order of the finder's patterns.
+    values: Vec<String>,
+    /// What stands in place of each value.
+    masks: Vec<String>,
+    /// Bytes of the longest value.
+    longest: usize,
+}
+
+impl Masks {
+    /// Masks each value as `[redacted:NAME]`, without the space around it. Of values that overlap the leftmost is
+    /// masked, and of those the longest; of names with the same value the first is shown.
+    ///
+    /// # Errors
+    /// There are more bytes of secrets than a search can be built for (gigabytes).
+    pub fn new(secrets: impl IntoIterator<Item = (String, Secret)>) -> Result<Self, MaskError> {
+        let (mut values, mut masks, mut too_short) = (Vec::<String>::new(), Vec::new(), Vec::new());
+        for (name, secret) in secrets {
+            let value = secret.expose().trim();
+            if value.is_empty() || values.iter().any(|known| known == value) {
+                continue;
+            }
+            if value.chars().count() < SECRET_CHARS_MIN {
+                too_short.push(name);
+                continue;
+            }
+            values.push(value.to_owned());
+            masks.push(format!("{MASK_START}{name}]"));
+        }
+        let too_short = too_short.into();
+        let Some(longest) = values.iter().map(String::len).max() else {
+            return Ok(Self { needles: None, too_short });
+        };
+        let finder =
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values).map_err(MaskError)?;
+        Ok(Self { needles: Some(Arc::new(Needles { finder, values, masks, longest })), too_short })
+    }
+
+    /// Names whose values are too short to mask; worth one warning.
+    pub fn too_short(&self) -> &[String] {
+        &self.too_short
+    }
+
+    /// Whether nothing is ever masked.
+    pub fn is_empty(&self) -> bool {
+        self.needles.is_none()
+    }
+
+    /// A whole text, masked.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let Some(needles) = &self.needles else { return Cow::Borrowed(text) };
+        if needles.finder.is_match(text) {
+            Cow::Owned(needles.finder.replace_all(text, &needles.masks))
+        } else {
+            Cow::Borrowed(text)
+        }
+    }
+
+    /// Masks every string of a value, names of properties included.
+    pub fn value(&self, value: &mut Value) {
+        if !self.is_empty() {
+            self.mask_value(value);
+        }
+    }
+
+    /// Nesting is that of a parsed value, which is bounded.
+    fn mask_value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                if let Cow::Owned(masked) = self.text(text) {
+                    *text = masked;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.mask_value(item)),
+            Value::Object(map) => self.mask_map(map),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn mask_map(&self, map: &mut Map<String, Value>) {
+        map.values_mut().for_each(|item| self.mask_value(item));
+        if map.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {
+            let pairs = std::mem::take(map).into_iter();
+            map.extend(pairs.map(|(key, item)| (self.text(&key).into_owned(), item)));
+        }
+    }
+
+    /// A masker of one stream of bytes.
+    pub fn stream(&self) -> Masker {
+        Masker { needles: self.needles.clone(), held: Vec::new() }
+    }
+}
+
+/// Masks a stream piece by piece. Holds back at most the longest value less one byte, and only what may be the
+/// beginning of a value.
+pub struct Masker {
+    needles: Option<Arc<Needles>>,
+    held: Vec<u8>,
+}
+
+impl std::fmt::Debug for Masker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Masker").field("held", &self.held.len()).finish_non_exhaustive()
+    }
+}
+
+impl Masker {
+    /// Whether nothing is ever masked, so that a caller may pass its bytes by.
+    pub fn is_idle(&self) -> bool {
+        self.needles.is_none()
+    }
+
+    /// Takes the next bytes and appends to `out` what is certain.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let Some(needles) = &self.needles else {
+            out.extend_from_slice(bytes);
+            return;
+        };
+        let mut text = std::mem::take(&mut self.held);
+        text.extend_from_slice(bytes);
+        let written = needles.mask(&text, out);
+        text.drain(..written);
+        self.held = text;
+    }
+
+    /// What is held back.
+    pub fn held(&self) -> &[u8] {
+        &self.held
+    }
+
+    /// The stream has ended: appends what was held back, which is no whole value. The masker may begin a new stream.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        let Some(needles) = &self.needles else { return };
+        let rest = std::mem::take(&mut self.held);
+        // Held back for a longer value, it may still be a shorter one.
+        let mut from = 0;
+        for found in needles.finder.find_iter(&rest) {
+            out.extend_from_slice(rest.get(from..found.start()).unwrap_or_default());
+            needles.push_mask(found.pattern().as_usize(), out);
+            from = found.end();
+        }
+        out.extend_from_slice(rest.get(from..).unwrap_or_default());
+    }
+}
+
+impl Needles {
+    fn push_mask(&self, pattern: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.masks.get(pattern).map(String::as_bytes).unwrap_or_default());
+    }
+
+    /// Masks what is certain of `text`; returns how many of its bytes that were. A match that begins before all that
+    /// may still grow into one can neither become longer nor be preceded by another.
+    fn mask(&self, text: &[u8], out: &mut Vec<u8>) -> usize {
+        let mut open = self.open_from(text, 0);
+        let mut written = 0;
+        for found in self.finder.find_iter(text) {
+            if found.start() >= open {
+                break;
+            }
+            out.extend_from_slice(text.get(written..found.start()).unwrap_or_default());
+            self.push_mask(found.pattern().as_usize(), out);
+            written = found.end();
+            if written > open {
+                open = self.open_from(text, written);
+            }
+        }
+        out.extend_from_slice(text.get(written..open).unwrap_or_default());
+        open
+    }
+
+    /// The first place from `from` on whose rest is the beginning of a value, or the end.
+    fn open_from(&self, text: &[u8], from: usize) -> usize {
+        let first = from.max(text.len().saturating_sub(self.longest.saturating_sub(1)));
+        let begins = |at: &usize| {
+            let rest = text.get(*at..).unwrap_or_default();
+            self.values.iter().any(|value| value.len() > rest.len() && value.as_bytes().starts_with(rest))
+        };
+        (first..text.len()).find(begins).unwrap_or(text.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;
