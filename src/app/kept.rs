@@ -21,7 +21,8 @@ use crate::port::{Clock, Ids, SessionRef, Store, StoreError};
 use crate::process::{self, OrphanOutcome, ProcessIdentity};
 use crate::session::jsonl::{self, JsonlStore};
 use crate::session::place::{Found, Library, StateDirs, Target, spill_dir};
-use crate::session::{MainLane, memory, path_messages};
+use crate::session::memory;
+use crate::session::restore::{MainLane, path_messages};
 
 /// Which session a call is for.
 #[derive(Debug)]
@@ -87,7 +88,7 @@ impl Kept {
     /// Opens a session that exists, which locks it.
     pub(super) async fn open(found: &Found, settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Self, ErrorRecord> {
         let store = jsonl::open(&found.file, options(settings, clock)).await.map_err(|error| storage_error(&error))?;
-        let warnings = store.warnings();
+        let warnings = store.warnings().to_vec();
         let store = Arc::new(store);
         let lane = MainLane::read(&*store)?;
         let conversation = path_messages(&*store, lane.tip.as_ref())?;
@@ -146,7 +147,7 @@ impl Kept {
             lane: MainLane::default(),
             resumed: false,
             recovered: false,
-            warnings: store.warnings(),
+            warnings: store.warnings().to_vec(),
             conversation: Vec::new(),
             store: Arc::clone(&store) as Arc<dyn Store>,
             file: Some(store),
@@ -198,7 +199,7 @@ impl Kept {
             if key.rsplit(':').next() == Some(PROCESS_MEMO)
                 && let Ok(identity) = serde_json::from_value::<ProcessIdentity>(value.clone())
             {
-                let outcome = process::stop_orphan(&identity, grace, &**clock).await;
+                let outcome = process::stop_orphan(&identity, grace, clock).await;
                 self.warnings.extend(told(&identity, &outcome));
             }
             writes.push(Write::delete(namespace::TOOL_MEMO, key));
@@ -233,10 +234,7 @@ impl Kept {
     /// Gives the file back, after rewriting it where most of it is dead. A failure costs nothing but space.
     pub(super) async fn close(self) {
         if let Some(file) = self.file {
-            drop(self.store);
-            if let Some(file) = Arc::into_inner(file) {
-                drop(file.close().await);
-            }
+            drop(file.close().await);
         }
     }
 }
@@ -245,8 +243,12 @@ fn told(identity: &ProcessIdentity, outcome: &OrphanOutcome) -> Option<String> {
     let pid = identity.pgid;
     match outcome {
         OrphanOutcome::Gone => None,
-        OrphanOutcome::Stopped => Some(format!("process group {pid}, which a killed run had left, was stopped")),
-        OrphanOutcome::Left(reason) => Some(format!("process {pid} may be left of a killed run and was not touched: {reason}")),
+        OrphanOutcome::Stopped { .. } => Some(format!("process group {pid}, which a killed run had left, was stopped")),
+        OrphanOutcome::Left { pids, .. } if pids.is_empty() => None,
+        OrphanOutcome::Left { reason, pids } => {
+            let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+            Some(format!("a killed run may have left process {}: {reason}", pids.join(", ")))
+        }
     }
 }
 
@@ -261,7 +263,6 @@ fn options(settings: &Settings, clock: &Arc<dyn Clock>) -> jsonl::Options {
             LockMode::Require => jsonl::LockMode::Require,
             LockMode::Off => jsonl::LockMode::Off,
         },
-        command: "pirn".to_owned(),
-        clock: Arc::clone(clock),
+        ..jsonl::Options::new("pirn", Arc::clone(clock))
     }
 }

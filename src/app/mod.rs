@@ -6,6 +6,8 @@
 //! Must not know: business rules.
 
 mod account;
+mod children;
+mod kept;
 mod models;
 mod recorder;
 mod report;
@@ -14,6 +16,7 @@ mod run;
 pub mod sessions;
 mod setup;
 mod signals;
+mod start;
 mod system_prompt;
 
 use std::ffi::OsString;

@@ -214,9 +214,9 @@ impl Running {
                     }
                     asked = true;
                     // The run is over; its verdict stays.
-                    drop(cause_of(signal));
+                    let _heard = cause_of(signal);
                 }
-                () = &mut ending => return true,
+                _remaining = &mut ending => return true,
             }
         }
     }

@@ -118,7 +118,8 @@ pub(super) async fn ready(
     }
     let stored = kept.as_ref().and_then(|kept| kept.lane.config.as_ref());
     // A missing key is told last: it must not hide a mistake in the call or in the prompt.
-    let setup = match setup::build(args, &settings, env, &cwd, stored, &clock, &ids).await {
+    let building = signals.unless(setup::build(args, &settings, env, &cwd, stored, &clock, &ids)).await;
+    let setup = match building.map_err(Refused::Cancelled)? {
         Err(error) if error.kind != ErrorKind::Auth => return Err(error.into()),
         setup => setup,
     };

@@ -77,6 +77,11 @@ impl Env {
         Self { vars: vars.filter(|(_, value)| !value.is_empty()).collect() }
     }
 
+    /// Every variable that holds something, for the environments of children.
+    pub fn all(&self) -> Vec<(OsString, OsString)> {
+        self.vars.iter().map(|(name, value)| (OsString::from(name), value.clone())).collect()
+    }
+
     /// The text of a variable; `None` when it is unset, empty or not UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.vars.get(name)?.to_str()
