@@ -81,14 +81,14 @@ impl<'a> Transcript<'a> {
             EntryBody::Custom { .. } => return,
             EntryBody::Other(fields) => self.other(fields),
         };
-        out.push_str(&format!("\n[{role}] {} {}", minute(entry.timestamp), short_id(entry.id.as_str())));
+        let mut head = format!("\n[{role}] {} {}", minute(entry.timestamp), short_id(entry.id.as_str()));
         if !mark.is_empty() {
-            out.push_str(&format!("  {mark}"));
+            head.push_str("  ");
+            head.push_str(&mark);
         }
-        out.push('\n');
-        out.push_str(&body);
-        if !body.is_empty() && !body.ends_with('\n') {
-            out.push('\n');
+        push_lines(out, &head);
+        if !body.is_empty() {
+            push_lines(out, &body);
         }
     }
 
@@ -104,7 +104,7 @@ impl<'a> Transcript<'a> {
         if usage.cost.total > 0.0 {
             parts.push(dollars(usage.cost.total));
         }
-        out.push_str(&format!("\nusage: {}\n", parts.join(", ")));
+        push_lines(out, &format!("\nusage: {}", parts.join(", ")));
     }
 
     /// Role, mark and body of a message.
@@ -123,7 +123,7 @@ impl<'a> Transcript<'a> {
             }
             Message::ToolResult(result) => self.result(result),
             Message::Custom(custom) => {
-                let body = self.cut(&self.json(&custom.0));
+                let body = Self::cut(&self.json(&custom.0));
                 (self.words(custom.role()), String::new(), body)
             }
         }
@@ -171,7 +171,7 @@ impl<'a> Transcript<'a> {
     fn result(&self, result: &ToolResultMessage) -> (String, String, String) {
         let role = format!("tool {}", self.words(&result.tool_name));
         let mark = if result.is_error { "failed" } else { "" };
-        (role, mark.to_owned(), self.cut(&self.text(&joined(&result.content))))
+        (role, mark.to_owned(), Self::cut(&self.text(&joined(&result.content))))
     }
 
     /// An entry of a type without a meaning here; a summary is shown as one.
@@ -179,7 +179,7 @@ impl<'a> Transcript<'a> {
         let word = fields.get("type").and_then(Value::as_str).unwrap_or("entry");
         let body = match fields.get("summary").and_then(Value::as_str) {
             Some(summary) => self.text(summary),
-            None => self.cut(&self.json(fields)),
+            None => Self::cut(&self.json(fields)),
         };
         (self.words(word), String::new(), body)
     }
@@ -205,7 +205,7 @@ impl<'a> Transcript<'a> {
     }
 
     /// The first lines of a text.
-    fn cut(&self, text: &str) -> String {
+    fn cut(text: &str) -> String {
         let mut lines = text.lines();
         let mut body = String::new();
         for text in lines.by_ref().take(RESULT_LINES_MAX) {

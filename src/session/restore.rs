@@ -71,12 +71,13 @@ impl MainLane {
     /// The lane has a configuration but no state or the like, a register has no meaning, a named entry, result or
     /// waiting message does not exist, two lanes work on one operation, or the store fails.
     pub fn read(store: &dyn Store) -> Result<Self, RestoreError> {
-        let tip = tip(store)?;
+        let tip_value = store.value(namespace::BRANCH_TIP, MAIN_LANE)?;
+        let tip = tip(tip_value.as_ref())?;
         let config: Option<LaneConfig> = register(store, namespace::LANE_CONFIG, MAIN_LANE)?;
         let state: Option<LaneState> = register(store, namespace::LANE_STATE, MAIN_LANE)?;
-        let part = match (&tip, &config, &state) {
+        let part = match (&tip_value, &config, &state) {
             // A tip alone is a branch that was never used as a lane.
-            (None, None, None) | (Some(_), None, None) | (Some(_), Some(_), Some(_)) => None,
+            (_, None, None) | (Some(_), Some(_), Some(_)) => None,
             (None, _, _) => Some((namespace::BRANCH_TIP, "it has no tip")),
             (Some(_), None, Some(_)) => Some((namespace::LANE_CONFIG, "it has a state and no configuration")),
             (Some(_), Some(_), None) => Some((namespace::LANE_STATE, "it has a configuration and no state")),
@@ -84,7 +85,6 @@ impl MainLane {
         if let Some((namespace, reason)) = part {
             return Err(RestoreError::corrupt(namespace, MAIN_LANE, reason));
         }
-        let tip = tip.flatten();
         exists(store, &[tip.as_ref()], namespace::BRANCH_TIP, MAIN_LANE)?;
         let state = state.unwrap_or_default();
         check_inbox(store, &state)?;
@@ -94,12 +94,11 @@ impl MainLane {
     }
 }
 
-/// The register of the tip; the inner `None` is a lane before its first entry.
-fn tip(store: &dyn Store) -> Result<Option<Option<EntryId>>, RestoreError> {
-    match store.value(namespace::BRANCH_TIP, MAIN_LANE)? {
-        None => Ok(None),
-        Some(Value::Null) => Ok(Some(None)),
-        Some(Value::String(id)) => Ok(Some(Some(EntryId::new(id)))),
+/// The entry that the register of the tip names; null stands for none.
+fn tip(value: Option<&Value>) -> Result<Option<EntryId>, RestoreError> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(id)) => Ok(Some(EntryId::new(id.as_str()))),
         Some(_) => Err(RestoreError::corrupt(namespace::BRANCH_TIP, MAIN_LANE, "it is no entry id")),
     }
 }

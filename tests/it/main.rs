@@ -27,6 +27,7 @@ mod process;
 mod prompt;
 mod provider_errors;
 mod scripted;
+mod sessions;
 mod settle;
 mod sse;
 mod support;

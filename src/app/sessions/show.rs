@@ -13,7 +13,7 @@ use crate::session::jsonl;
 use crate::session::place::{Details, Found, Library, Target};
 
 /// Entries that are held at once.
-const PAGE_ENTRIES: usize = 16;
+const PAGE_ENTRIES: usize = 64;
 
 /// How a session is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

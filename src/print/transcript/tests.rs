@@ -62,7 +62,7 @@ fn messages_show_role_calls_results_and_how_a_reply_ended() {
 
 #[test]
 fn results_are_cut_and_prompts_and_replies_are_not() {
-    let long = (0..100).map(|n| format!("line {n}\n")).collect::<String>();
+    let long = (0..100).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat();
     let result = shown(&json!({"role": "toolResult", "toolName": "read", "content": [{"type": "text", "text": long}]}));
     assert!(result.ends_with("line 19\n(80 lines more)\n"), "{result}");
     let wide = shown(

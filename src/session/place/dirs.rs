@@ -154,9 +154,7 @@ pub fn slug(real: &Path) -> String {
     };
     let mut slug: String = bytes.iter().take(SLUG_PATH_BYTES).map(plain).collect();
     let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
-    for byte in hash.as_ref().iter().take(SLUG_HASH_BYTES) {
-        slug.push_str(&format!("{byte:02x}"));
-    }
+    slug.extend(hash.as_ref().iter().take(SLUG_HASH_BYTES).map(|byte| format!("{byte:02x}")));
     slug
 }
 

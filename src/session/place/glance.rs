@@ -43,6 +43,8 @@ const BACK_LINES_MAX: u32 = 64;
 const CHECKSUM_BYTES: usize = 16;
 /// Bytes of a first prompt whose line is longer than the head.
 const CUT_PROMPT_BYTES: usize = 4 << 10;
+/// The longest thing such a cut can split: an escape of two units.
+const SPLIT_BYTES_MAX: usize = 12;
 /// How a line begins.
 const LINE_START: &[u8] = b"{\"at\":";
 
@@ -261,8 +263,6 @@ fn cut_prompt(write: &[u8]) -> Option<String> {
         let mut texts = serde_json::Deserializer::from_slice(&json).into_iter::<String>();
         texts.next()?.ok()
     };
-    // An escape of two units is the longest thing a cut can split.
-    const SPLIT_BYTES_MAX: usize = 12;
     (end.saturating_sub(SPLIT_BYTES_MAX)..=end).rev().find_map(lossless)
 }
 

@@ -47,7 +47,7 @@ impl Shape {
         if !is_name(reference) {
             return Err(RefError::invalid(reference));
         }
-        Ok(if reference.ends_with(".jsonl") { Self::Path { name: true } } else { Self::Name })
+        Ok(if reference.strip_suffix(".jsonl").is_some() { Self::Path { name: true } } else { Self::Name })
     }
 }
 
@@ -169,13 +169,13 @@ impl From<RefError> for ErrorRecord {
         };
         let mut message = error.to_string();
         if let RefError::Ambiguous { candidates, .. } = &error {
-            for one in candidates.iter().take(CANDIDATES_MAX) {
+            message.extend(candidates.iter().take(CANDIDATES_MAX).map(|one| {
                 let name = one.name.as_deref().unwrap_or("-");
-                message.push_str(&format!("\n{}  {name}  {}", one.id, one.place));
-            }
+                format!("\n{}  {name}  {}", one.id, one.place)
+            }));
             let more = candidates.len().saturating_sub(CANDIDATES_MAX);
             if more > 0 {
-                message.push_str(&format!("\nand {more} more"));
+                message.extend([format!("\nand {more} more")]);
             }
         }
         Self::new(ErrorKind::Usage, message).with_hint(hint)
@@ -195,8 +195,8 @@ mod tests {
     use super::{Candidate, IdMatch, RefError, Shape, id_match, is_name};
     use crate::model::{ErrorKind, ErrorRecord};
 
-    fn id(digits: &str) -> Option<Shape> {
-        Some(Shape::Id { digits: digits.to_owned() })
+    fn id(digits: &str) -> Shape {
+        Shape::Id { digits: digits.to_owned() }
     }
 
     #[test]
@@ -206,12 +206,12 @@ mod tests {
             ("Nightly_2.build", Some(Shape::Name)),
             ("nope", Some(Shape::Name)),
             ("0g", Some(Shape::Name)),
-            ("1234", id("1234")),
-            ("0123abcd", id("0123abcd")),
-            ("DEAD-BEEF", id("deadbeef")),
-            ("face-cafe", id("facecafe")),
-            ("-", id("")),
-            ("01900000-0000-7000-8000-000000000001", id("01900000000070008000000000000001")),
+            ("1234", Some(id("1234"))),
+            ("0123abcd", Some(id("0123abcd"))),
+            ("DEAD-BEEF", Some(id("deadbeef"))),
+            ("face-cafe", Some(id("facecafe"))),
+            ("-", Some(id(""))),
+            ("01900000-0000-7000-8000-000000000001", Some(id("01900000000070008000000000000001"))),
             ("../../x", Some(Shape::Path { name: false })),
             ("a/b", Some(Shape::Path { name: false })),
             ("/tmp/s.jsonl", Some(Shape::Path { name: false })),

@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "tests write files by hand")]
+
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,7 +10,7 @@ use super::{PlaceError, StateDirs, check_owner, inbox_dir, make_private_dir, slu
 
 fn sha8(bytes: &[u8]) -> String {
     let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
-    hash.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    hash.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }
 
 #[test]

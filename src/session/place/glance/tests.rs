@@ -86,7 +86,7 @@ fn the_last_commit_is_that_of_the_last_whole_line() {
     let with = |more: &[String]| file(&[head(), more.to_vec()].concat());
     let good = line(20, &[named(2, "m")]);
     let unended = good.trim_end().to_owned();
-    let torn = good[..good.len() / 2].to_owned();
+    let torn = good.get(..good.len() / 2).unwrap().to_owned();
     let flipped = good.replace("\"m\"", "\"n\"");
     for (what, more, expected) in [
         ("nothing more", vec![], 10),
@@ -110,7 +110,7 @@ fn the_last_commit_is_that_of_the_last_whole_line() {
 fn a_changed_line_is_damage_and_a_torn_end_is_none() {
     let good = line(20, &[named(2, "m")]);
     let changed = good.replace("\"m\"", "\"x\"");
-    let torn = good[..good.len() / 2].to_owned();
+    let torn = good.get(..good.len() / 2).unwrap().to_owned();
     for (more, expected) in
         [(vec![good.clone(), torn], None), (vec![changed.clone()], None), (vec![changed, good], Some(2))]
     {
