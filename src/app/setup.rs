@@ -137,6 +137,7 @@ fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorReco
             max_lines: usize::try_from(read.max_lines).unwrap_or(usize::MAX),
         },
         home: env.home(),
+        ..tool::ToolSettings::default()
     };
     Ok(tool::builtin(&tool_settings, &names))
 }

@@ -18,8 +18,11 @@ mod truncate;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::port::{Denied, Tool, ToolOutput};
+use crate::port::{Clock, Denied, SystemClock, Tool, ToolOutput};
+use crate::process::Supervisor;
+use crate::process::mask::Masks;
 
+pub use bash::{BackgroundAtExit, Bash, BashSettings};
 pub use guard::{Confine, Confinement};
 pub use ls::Ls;
 pub use read::{Read, ReadSettings};
@@ -27,12 +30,40 @@ pub use repair::{Alias, PATH_ALIASES, repair};
 pub use select::{SelectError, select};
 pub use truncate::{Cap, Caps, Cut, Head, count_lines, first_chars, head, size, tail};
 
-/// What the configuration says about the built-in tools.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the built-in tools need: what the configuration says about them, and what they work with.
+#[derive(Clone)]
 pub struct ToolSettings {
     pub read: ReadSettings,
+    pub bash: BashSettings,
     /// What `~` stands for; `None` leaves it as it is.
     pub home: Option<PathBuf>,
+    /// The system's directory for temporary files.
+    pub temporary: PathBuf,
+    /// Starts children; without it there is no `bash`.
+    pub children: Option<Supervisor>,
+    /// What no result may show.
+    pub masks: Masks,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        Self {
+            read: ReadSettings::default(),
+            bash: BashSettings::default(),
+            home: None,
+            temporary: PathBuf::from("/tmp"),
+            children: None,
+            masks: Masks::default(),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+impl std::fmt::Debug for ToolSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolSettings").field("read", &self.read).field("bash", &self.bash).finish_non_exhaustive()
+    }
 }
 
 /// The built-in tools of these names, in their order; names of other tools are passed over.
@@ -41,6 +72,8 @@ pub fn builtin(settings: &ToolSettings, names: &[String]) -> Vec<Arc<dyn Tool>> 
         match name.as_str() {
             "read" => Some(Arc::new(Read::new(settings))),
             "ls" => Some(Arc::new(Ls::new(settings))),
+            // It masks what it reads before anything is done with it.
+            "bash" => return Some(Arc::new(Bash::new(settings, settings.children.clone()?))),
             _ => None,
         }
     };
