@@ -21,6 +21,9 @@ use super::spec::{Exited, ProcessIdentity};
 use super::supervisor::Inner;
 use super::sweep::sweep;
 
+/// How long a child may have ended before it is noticed without a signal.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// A child. Dropping it kills its group, unless it was released or left.
 pub struct Child {
     supervisor: Arc<Inner>,
@@ -108,9 +111,11 @@ impl Child {
             if let Some(exited) = self.group.ended()? {
                 return Ok(exited);
             }
-            // An end between the question and this is kept for it.
-            if self.exits.recv().await.is_none() {
-                return Err(io::ErrorKind::BrokenPipe.into());
+            // An end between the question and this is kept for it. A signal that never comes, since whoever started
+            // this process has blocked it, is made up for by asking again.
+            tokio::select! {
+                _ = self.exits.recv() => {}
+                () = self.supervisor.clock.sleep(ASK_AGAIN) => {}
             }
         }
     }

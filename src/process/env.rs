@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::Path;
 
 /// The variables of a child.
 pub(super) type Variables = BTreeMap<OsString, OsString>;
@@ -115,6 +116,8 @@ impl fmt::Debug for ChildEnv {
 pub(super) struct Extra<'a> {
     pub(super) pass: &'a [String],
     pub(super) add: &'a [(OsString, OsString)],
+    /// Where the child starts; an inherited `PWD` would name our own directory.
+    pub(super) cwd: Option<&'a Path>,
     pub(super) token: &'a str,
     pub(super) call_id: Option<&'a str>,
     pub(super) session_id: Option<&'a str>,
@@ -140,6 +143,9 @@ impl ChildEnv {
             if let Some(value) = self.withheld.get(OsStr::new(name)) {
                 variables.insert(name.into(), value.clone());
             }
+        }
+        if let (Some(inherited), Some(cwd)) = (variables.get_mut(OsStr::new("PWD")), extra.cwd) {
+            *inherited = cwd.into();
         }
         let passed = |name: &str| self.policy.pass.iter().chain(extra.pass).any(|passed| passed == name);
         for (name, value) in PRESENTATION {

@@ -20,7 +20,7 @@ use super::env::{ChildEnv, Extra};
 use super::group::{Fate, Group};
 use super::ladder;
 use super::spec::{Output, ProcessIdentity, SpawnError, Spec, Stdin};
-use super::sweep::{Adopted, Hunt, Known, children_before, sweep};
+use super::sweep::{Adopted, Before, Hunt, sweep};
 use super::table::{Process, Table, boot_id, pid};
 use super::unix;
 use crate::port::Clock;
@@ -68,8 +68,8 @@ pub(super) struct Inner {
 struct Registry {
     is_closed: bool,
     groups: BTreeMap<u32, Arc<Group>>,
-    /// The children we had before the first of ours; `None` until then.
-    before: Option<Vec<Known>>,
+    /// What there was before the first child of ours; `None` until then.
+    before: Option<Before>,
 }
 
 impl Supervisor {
@@ -175,7 +175,7 @@ impl Inner {
         }
         registry.collect();
         if self.settings.sweep && registry.before.is_none() {
-            registry.before = Some(children_before());
+            registry.before = Some(Before::now());
         }
         let started = command.spawn();
         let started = started.map_err(|source| explain(source, &spec.program, &spec.cwd, &spec.label))?;
@@ -195,6 +195,7 @@ impl Inner {
         let extra = Extra {
             pass: &spec.pass_env,
             add: &spec.env,
+            cwd: Some(&spec.cwd),
             token: &self.token,
             call_id: spec.call_id.as_deref(),
             session_id: spec.session_id.as_deref(),
@@ -261,9 +262,14 @@ impl Inner {
     }
 
     /// Reaps a group that is gone, or was just killed, and takes it out of the register once it is reaped.
-    pub(super) fn forget(&self, group: &Group) {
-        if group.reap() {
-            self.registry().groups.remove(&group.number());
+    pub(super) fn forget(&self, group: &Arc<Group>) {
+        if !group.reap() {
+            return;
+        }
+        let mut registry = self.registry();
+        // A later child may have the number by now.
+        if registry.groups.get(&group.number()).is_some_and(|known| Arc::ptr_eq(known, group)) {
+            registry.groups.remove(&group.number());
         }
     }
 
@@ -272,6 +278,16 @@ impl Inner {
         let mut registry = self.registry();
         let is_over = |group: &Group| group.fate() == Fate::Released && group.is_gone(Some(table)) && group.reap();
         registry.groups.retain(|_, group| !is_over(group));
+    }
+}
+
+impl Drop for Inner {
+    /// Without a shutdown, too, no child outlives its supervisor.
+    fn drop(&mut self) {
+        for group in self.close().0 {
+            group.signal(Signal::KILL);
+            group.reap();
+        }
     }
 }
 

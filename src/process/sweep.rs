@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use super::env::{CALL_NAME, TOKEN_NAME};
 use super::group::reap_child;
 use super::ladder::blocking;
-use super::table::{Process, Table};
+use super::table::{Process, Table, children};
 use crate::port::Clock;
 
 /// Rounds of one sweep: a process that forks while it is killed is found in the next.
@@ -22,8 +22,35 @@ const ROUNDS_MAX: u32 = 5;
 /// The pause behind the first round, doubled behind each: a killed process needs a moment to disappear.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A child we had before: it is not ours.
-pub(super) type Known = (u32, u64);
+/// What there was before the first child of ours. These came with the process, as after `exec` in a shell that had
+/// jobs; they are not ours.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Before {
+    /// Numbers and start times of the children we had.
+    children: Vec<(u32, u64)>,
+    /// Their sessions and our own. A process cannot join a session, and each child of ours starts a new one, so nothing
+    /// in these descends from any.
+    sessions: BTreeSet<u32>,
+}
+
+impl Before {
+    pub(super) fn now() -> Self {
+        let own = std::process::id();
+        let children = children(own).unwrap_or_else(|| {
+            let table = Table::read().unwrap_or_default();
+            table.children(own).copied().collect()
+        });
+        let sessions = children.iter().copied().chain(Process::read(own)).map(|process| process.session);
+        Self {
+            sessions: sessions.collect(),
+            children: children.iter().map(|process| (process.id, process.start_time)).collect(),
+        }
+    }
+
+    fn includes(&self, process: &Process) -> bool {
+        self.sessions.contains(&process.session) || self.children.contains(&(process.id, process.start_time))
+    }
+}
 
 /// What to look for.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +69,7 @@ pub(super) struct Hunt {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Adopted {
     pub(super) registered: BTreeSet<u32>,
-    pub(super) before: Vec<Known>,
+    pub(super) before: Before,
 }
 
 impl Hunt {
@@ -109,7 +136,7 @@ enum Verdict {
 
 impl Adopted {
     fn includes(&self, process: &Process) -> bool {
-        !self.registered.contains(&process.id) && !self.before.contains(&(process.id, process.start_time))
+        !self.registered.contains(&process.id) && !self.before.includes(process)
     }
 }
 
@@ -145,11 +172,4 @@ pub(super) async fn sweep(clock: &dyn Clock, hunt: Hunt) -> Vec<u32> {
         }
     }
     found
-}
-
-/// The children this process has, ended ones included. Asked before the first child of ours is started: they came with
-/// the process, as after `exec` in a shell that had jobs.
-pub(super) fn children_before() -> Vec<Known> {
-    let table = Table::read().unwrap_or_default();
-    table.children(std::process::id()).map(|process| (process.id, process.start_time)).collect()
 }

@@ -16,6 +16,9 @@ const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
 /// The most that is read of a status line, which has about 300 bytes.
 #[cfg(target_os = "linux")]
 const STATUS_BYTES_MAX: u64 = 4 << 10;
+/// The most that is read of a list of children, each a number of up to eight characters.
+#[cfg(target_os = "linux")]
+const CHILDREN_BYTES_MAX: u64 = 32 << 20;
 /// The most processes a walk looks at; Linux has no larger numbers.
 #[cfg(target_os = "linux")]
 const PROCESSES_MAX: usize = 1 << 22;
@@ -26,6 +29,7 @@ pub(super) struct Process {
     pub(super) id: u32,
     pub(super) parent: u32,
     pub(super) group: u32,
+    pub(super) session: u32,
     /// Clock ticks since boot.
     pub(super) start_time: u64,
     /// Whether it has ended and waits for its parent to take notice.
@@ -126,6 +130,26 @@ impl Process {
     }
 }
 
+/// The children of a process, without a walk; `None` where the kernel does not list them.
+#[cfg(target_os = "linux")]
+pub(super) fn children(parent: u32) -> Option<Vec<Process>> {
+    let mut found = Vec::new();
+    // Each thread lists those it started.
+    for task in std::fs::read_dir(format!("/proc/{parent}/task")).ok()?.take(PROCESSES_MAX) {
+        let path = task.ok()?.path().join("children");
+        let listed = read_bounded(path.to_str()?, CHILDREN_BYTES_MAX)?;
+        let listed = String::from_utf8_lossy(&listed);
+        found.extend(listed.split_ascii_whitespace().filter_map(|id| Process::read(id.parse().ok()?)));
+    }
+    Some(found)
+}
+
+/// Other systems do not list them.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn children(_parent: u32) -> Option<Vec<Process>> {
+    None
+}
+
 /// The variables of a process.
 pub(super) struct Environment(Vec<u8>);
 
@@ -223,6 +247,7 @@ fn parse(id: u32, status: &str) -> Option<Process> {
         parent: number(1)?,
         // Threads of the kernel have no group; -1 stands in other namespaces.
         group: number(2).unwrap_or(0),
+        session: number(3).unwrap_or(0),
         start_time: fields.get(START_TIME)?.parse().ok()?,
     })
 }
@@ -236,7 +261,7 @@ mod tests {
         let rest = "20 0 1 0 4711 2 3 18446744073709551615";
         let line =
             |name: &str, state: &str| format!("12 ({name}) {state} 7 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 {rest}\n");
-        let want = Process { id: 12, parent: 7, group: 12, start_time: 4711, is_zombie: false };
+        let want = Process { id: 12, parent: 7, group: 12, session: 12, start_time: 4711, is_zombie: false };
         for name in ["sleep", "a b", "x) R 1 1 1", "", ")("] {
             assert_eq!(parse(12, &line(name, "S")), Some(want), "{name:?}");
         }

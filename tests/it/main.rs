@@ -24,6 +24,7 @@ mod corpus;
 mod http;
 mod jsonl;
 mod loop_cases;
+mod process;
 mod prompt;
 mod provider_errors;
 mod scripted;
