@@ -84,8 +84,7 @@ impl Masks {
         let Some(longest) = values.iter().map(String::len).max() else {
             return Ok(Self { needles: None, too_short });
         };
-        let finder =
-            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values).map_err(MaskError)?;
+        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values).map_err(MaskError)?;
         Ok(Self { needles: Some(Arc::new(Needles { finder, values, masks, longest })), too_short })
     }
 

@@ -21,8 +21,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::mutate::Mutations;
-use crate::port::{Denied, Tool, ToolOutput};
+use crate::port::{Clock, Denied, SystemClock, Tool, ToolOutput};
+use crate::process::Supervisor;
+use crate::process::mask::Masks;
 
+pub use bash::{BackgroundAtExit, Bash, BashSettings};
 pub use guard::{Confine, Confinement};
 pub use ls::Ls;
 pub use read::{Read, ReadSettings};
@@ -31,14 +34,43 @@ pub use select::{SelectError, select};
 pub use truncate::{Cap, Caps, Cut, Head, count_lines, first_chars, head, size, tail};
 pub use write::Write;
 
-/// What the configuration says about the built-in tools.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the built-in tools need: what the configuration says about them, and what they work with.
+#[derive(Clone)]
 pub struct ToolSettings {
     pub read: ReadSettings,
     /// Whether a changed file is waited for until it is on the medium.
     pub fsync: bool,
+    pub bash: BashSettings,
     /// What `~` stands for; `None` leaves it as it is.
     pub home: Option<PathBuf>,
+    /// The system's directory for temporary files.
+    pub temporary: PathBuf,
+    /// Starts children; without it there is no `bash`.
+    pub children: Option<Supervisor>,
+    /// What no result may show.
+    pub masks: Masks,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        Self {
+            read: ReadSettings::default(),
+            bash: BashSettings::default(),
+            fsync: false,
+            home: None,
+            temporary: PathBuf::from("/tmp"),
+            children: None,
+            masks: Masks::default(),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+impl std::fmt::Debug for ToolSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolSettings").field("read", &self.read).field("bash", &self.bash).finish_non_exhaustive()
+    }
 }
 
 /// The built-in tools of these names, in their order; names of other tools are passed over.
@@ -49,6 +81,8 @@ pub fn builtin(settings: &ToolSettings, names: &[String]) -> Vec<Arc<dyn Tool>> 
             "read" => Some(Arc::new(Read::new(settings))),
             "ls" => Some(Arc::new(Ls::new(settings))),
             "write" => Some(Arc::new(Write::new(settings, &mutations))),
+            // It masks what it reads before anything is done with it.
+            "bash" => return Some(Arc::new(Bash::new(settings, settings.children.clone()?))),
             _ => None,
         }
     };

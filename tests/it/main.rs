@@ -10,6 +10,7 @@
 )]
 
 mod arguments;
+mod bash;
 mod catalogue;
 mod chat_decode;
 mod chat_encode;

@@ -85,7 +85,8 @@ impl Cleaner {
                     plain
                 } else {
                     self.control(c);
-                    c.len_utf8()
+                    // Binary output has long runs of what is dropped.
+                    dropped_length(rest).max(c.len_utf8())
                 }
             } else if self.sequence(c, sink) {
                 c.len_utf8()
@@ -176,6 +177,12 @@ fn plain_length(text: &str) -> usize {
         }
     }
     text.len()
+}
+
+/// Bytes of control characters at the start of the text that mean nothing.
+fn dropped_length(text: &str) -> usize {
+    let is_dropped = |byte: u8| matches!(byte, 0..=0x1f | 0x7f) && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
+    text.bytes().take_while(|byte| is_dropped(*byte)).count()
 }
 
 fn is_shown(c: char) -> bool {

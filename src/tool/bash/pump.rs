@@ -91,10 +91,12 @@ impl Source {
 /// How far the reading is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// Counts the reads that gave something; 0 = nothing was printed.
+    /// Counts the changes of the view; 0 = nothing was printed.
     pub(super) version: u64,
-    /// When the last of them was, in monotonic milliseconds.
+    /// When something was read last, in monotonic milliseconds.
     pub(super) read_ms: u64,
+    /// What was read is still being written to a file.
+    pub(super) is_writing: bool,
     /// Everything was read.
     pub(super) has_ended: bool,
     /// What became of the spill file; known at the end, and when it was asked for.
@@ -128,6 +130,15 @@ impl Feed {
     }
 }
 
+/// What becomes of the output behind the end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// It is read on, into the spill file.
+    File,
+    /// Somebody else keeps it.
+    Nothing,
+}
+
 /// Reads one command's output to its end.
 pub(super) struct Pump {
     feed: Arc<Feed>,
@@ -156,17 +167,20 @@ impl Pump {
         Arc::clone(&self.feed)
     }
 
-    /// Reads to the end. When `detach` comes, the view is closed and what follows goes to the spill file; when it is
-    /// dropped, what follows is of interest to nobody.
-    pub(super) async fn run(mut self, mut source: Source, detach: oneshot::Receiver<()>) {
+    /// Reads to the end. When the word of the call comes, the view is closed and what follows is kept as it says; when
+    /// the call is dropped, what follows is of interest to nobody.
+    pub(super) async fn run(mut self, mut source: Source, detach: oneshot::Receiver<Keep>) {
         let mut detach = Some(detach);
         let mut buffer = Vec::new();
         loop {
             let read = tokio::select! {
                 biased;
-                asked = asked(&mut detach) => {
+                keep = asked(&mut detach) => {
                     detach = None;
-                    self.close_view(asked).await;
+                    self.close_view(keep).await;
+                    if keep == Some(Keep::Nothing) {
+                        return;
+                    }
                     continue;
                 }
                 read = source.read(&mut buffer) => read,
@@ -185,31 +199,40 @@ impl Pump {
 
     /// Takes masked bytes.
     async fn take(&mut self, bytes: Vec<u8>) {
-        let mut is_needed = false;
-        if !self.is_shown {
+        let (is_needed, version) = {
             let mut view = self.feed.view();
-            self.cleaner.feed(&bytes, &mut *view);
-            is_needed = view.is_cut();
-        }
+            if !self.is_shown {
+                self.cleaner.feed(&bytes, &mut *view);
+            }
+            (view.is_cut() && !self.is_shown, view.version())
+        };
         let now = self.clock.monotonic_ms();
         self.feed.progress.send_modify(|progress| {
-            progress.version += 1;
+            progress.version = version;
             progress.read_ms = now;
         });
         if self.spill.as_ref().is_some_and(|spill| spill.would_block(bytes.len(), is_needed)) {
+            self.feed.progress.send_modify(|progress| progress.is_writing = true);
             self.spill(move |spill| spill.add(&bytes, is_needed)).await;
+            self.feed.progress.send_modify(|progress| progress.is_writing = false);
         } else if let Some(spill) = &mut self.spill {
             spill.add(&bytes, is_needed);
         }
     }
 
-    async fn close_view(&mut self, is_wanted: bool) {
-        if is_wanted {
+    async fn close_view(&mut self, keep: Option<Keep>) {
+        if let Some(keep) = keep {
             // What was held back is shown as it is: the text ends here.
             let held = self.masker.held().to_vec();
             self.finish_view(&held);
-            self.spill(Spill::promise).await;
-            self.tell(false);
+            let settle = match keep {
+                Keep::File => Spill::promise,
+                Keep::Nothing => Spill::discard,
+            };
+            self.spill(settle).await;
+            self.tell(keep == Keep::Nothing);
+        } else {
+            self.spill(Spill::discard).await;
         }
         self.is_shown = true;
     }
@@ -245,17 +268,16 @@ impl Pump {
     fn tell(&self, has_ended: bool) {
         let saved = self.spill.as_ref().map(Spill::saved).unwrap_or_default();
         self.feed.progress.send_modify(|progress| {
-            progress.version += 1;
             progress.has_ended = has_ended;
             progress.saved = Some(saved);
         });
     }
 }
 
-/// Waits for the call's word, which comes once: whether the view is wanted.
-async fn asked(detach: &mut Option<oneshot::Receiver<()>>) -> bool {
+/// Waits for the call's word, which comes once; `None` when the call is gone.
+async fn asked(detach: &mut Option<oneshot::Receiver<Keep>>) -> Option<Keep> {
     match detach {
-        Some(receiver) => receiver.await.is_ok(),
+        Some(receiver) => receiver.await.ok(),
         None => std::future::pending().await,
     }
 }

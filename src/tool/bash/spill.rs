@@ -45,7 +45,8 @@ impl Spills {
             return Ok(directory.path().to_owned());
         }
         let permissions = Permissions::from_mode(DIRECTORY_MODE);
-        let made = tempfile::Builder::new().prefix(PRIVATE_PREFIX).permissions(permissions).tempdir_in(&self.temporary)?;
+        let made =
+            tempfile::Builder::new().prefix(PRIVATE_PREFIX).permissions(permissions).tempdir_in(&self.temporary)?;
         let path = made.path().to_owned();
         *private = Some(made);
         Ok(path)
@@ -154,9 +155,17 @@ pub(super) struct Spill {
 enum State {
     /// Everything so far.
     Held(Vec<u8>),
-    Open { path: PathBuf, file: File },
-    Full { path: PathBuf, capped: Capped },
-    Failed { reason: String },
+    Open {
+        path: PathBuf,
+        file: File,
+    },
+    Full {
+        path: PathBuf,
+        capped: Capped,
+    },
+    Failed {
+        reason: String,
+    },
     Discarded,
 }
 

@@ -31,6 +31,8 @@ pub(super) struct View {
     line: String,
     /// Bytes of it.
     line_bytes: u64,
+    /// Counts what changed the text.
+    version: u64,
 }
 
 /// A view as it is shown.
@@ -69,7 +71,13 @@ impl View {
             last_done_bytes: 0,
             line: String::new(),
             line_bytes: 0,
+            version: 0,
         }
+    }
+
+    /// Counts the changes of the text; 0 = there never was any.
+    pub(super) fn version(&self) -> u64 {
+        self.version
     }
 
     /// Whether the whole text is over a cap.
@@ -95,7 +103,9 @@ impl View {
         let last_bytes = if self.line_bytes > 0 { self.line_bytes } else { self.last_done_bytes };
         let cut = tail.by.map(|by| match by {
             Cap::Lines => Cut::Lines(tail.lines),
-            Cap::Bytes if last_bytes > self.caps.bytes as u64 => Cut::Line { shown: tail.text.len(), bytes: last_bytes },
+            Cap::Bytes if last_bytes > self.caps.bytes as u64 => {
+                Cut::Line { shown: tail.text.len(), bytes: last_bytes }
+            }
             Cap::Bytes => Cut::Bytes(tail.lines),
         });
         Shown {
@@ -115,6 +125,7 @@ impl View {
     }
 
     fn push(&mut self, text: &str) {
+        self.version += u64::from(!text.is_empty());
         let closed = memrchr(b'\n', text.as_bytes()).map_or(0, |at| at + 1);
         let (closed, open) = text.split_at_checked(closed).unwrap_or((text, ""));
         if let Some(body) = closed.strip_suffix('\n') {
@@ -171,6 +182,7 @@ impl Sink for View {
 
     fn restart_line(&mut self) {
         self.finish();
+        self.version += u64::from(self.line_bytes > 0);
         self.line.clear();
         self.line_bytes = 0;
     }
