@@ -87,8 +87,8 @@ impl Tool for Write {
 /// What can be said about a content without looking at the disk.
 fn accept(shown: &str, content: &str) -> Result<(), Failure> {
     if content.len() > CONTENT_BYTES_MAX {
-        let (given, most) = (size(content.len() as u64), size(CONTENT_BYTES_MAX as u64));
-        let text = format!("{shown} not written: the content is {given}, over the limit of {most}.");
+        let (given, most) = (content.len(), size(CONTENT_BYTES_MAX as u64));
+        let text = format!("{shown} not written: the content is {given} bytes, over the limit of {most}.");
         return Err(Failure::new("too_large", text));
     }
     refuse_masks(shown, content)

@@ -37,3 +37,4 @@ mod tidy;
 mod tool_ls;
 mod tool_read;
 mod tool_support;
+mod tool_write;
