@@ -6,6 +6,7 @@
 //! Must not know: business rules.
 
 mod account;
+mod attach;
 mod models;
 mod report;
 mod run;

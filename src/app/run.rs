@@ -14,11 +14,11 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
-use super::apart;
 use super::report::Screen;
 use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
-use crate::agent::{Agent, AgentError, Listener};
+use super::{apart, attach};
+use crate::agent::{self, Agent, AgentError, Listener};
 use crate::cli::{self, PromptIo, RunArgs};
 use crate::config::{self, Env, Settings};
 use crate::exit::{self, Exit};
@@ -81,30 +81,61 @@ pub(super) async fn command(
     };
     let prompt = match read_prompt(&args, &settings, &cwd, &printer, &mut signals, &deadline).await {
         Ok(prompt) => prompt,
-        Err(refused) => {
-            // Notices may still be queued; they come before the last words.
-            drop(printer.finish(Patience::Stall, &*clock).await);
-            return match refused {
-                Refused::Usage(error) => screen.refuse(error, &*clock).await,
-                Refused::Cancelled(cause) => screen.cancelled(cause, &*clock).await,
-            };
-        }
+        Err(refused) => return refused.tell(printer, &screen, &*clock).await,
     };
     let setup = match setup {
         Ok(setup) => setup,
-        Err(error) => {
-            drop(printer.finish(Patience::Stall, &*clock).await);
-            return screen.fail(error, &*clock).await;
-        }
+        Err(error) => return Refused::Failed(error).tell(printer, &screen, &*clock).await,
+    };
+    let warnings = prompt.warnings.clone();
+    let prompt = match attached(prompt, &setup.model, &mut signals, &deadline).await {
+        Ok(prompt) => prompt,
+        Err(refused) => return refused.tell(printer, &screen, &*clock).await,
     };
     let running = Running { screen, settings, setup, cwd: cwd.display().to_string(), printer, signals, deadline };
-    running.drive(prompt).await
+    running.drive(prompt, warnings).await
 }
 
 /// Why there is no prompt.
 enum Refused {
     Usage(cli::UsageError),
+    Failed(ErrorRecord),
     Cancelled(CancelCause),
+}
+
+impl Refused {
+    /// Tells it as the last word of the call.
+    async fn tell(self, printer: Printer, screen: &Screen, clock: &dyn Clock) -> Exit {
+        // Notices may still be queued; they come before the last words.
+        drop(printer.finish(Patience::Stall, clock).await);
+        match self {
+            Self::Usage(error) => screen.refuse(error, clock).await,
+            Self::Failed(error) => screen.fail(error, clock).await,
+            Self::Cancelled(cause) => screen.cancelled(cause, clock).await,
+        }
+    }
+}
+
+/// Makes the message of a prompt. Signals and the timeout end the wait where images take time.
+async fn attached(
+    prompt: cli::Prompt,
+    model: &Model,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<agent::Prompt, Refused> {
+    if prompt.images.is_empty() {
+        return Ok(prompt.text.into());
+    }
+    let (model, now_ms) = (model.clone(), deadline.clock.now_ms());
+    let making = apart(move || attach::message(prompt, &model, now_ms));
+    tokio::select! {
+        biased;
+        made = signals.unless(making) => match made {
+            Ok(message) => message.map(Into::into).map_err(Refused::Failed),
+            Err(cause) => Err(Refused::Cancelled(cause)),
+        },
+        () = deadline.passed() => Err(Refused::Cancelled(CancelCause::Timeout)),
+    }
 }
 
 /// The wall clock of the whole call.
@@ -186,13 +217,13 @@ enum Ended {
 }
 
 impl Running {
-    async fn drive(mut self, prompt: cli::Prompt) -> Exit {
+    async fn drive(mut self, prompt: agent::Prompt, of_input: Vec<String>) -> Exit {
         let clock = Arc::clone(&self.deadline.clock);
         let handle = self.printer.handle();
         let session = Box::new(self.session_line());
         tell(&handle, Msg::Session { line: session, ts: clock.now_ms() }).await;
         // In a stream they stand behind its first line.
-        for (code, message) in self.warnings(prompt.warnings) {
+        for (code, message) in self.warnings(of_input) {
             tell(&handle, Msg::Warning { code, message, ts: clock.now_ms() }).await;
         }
         let agent = match Agent::new(self.setup.options.clone()) {
@@ -211,7 +242,7 @@ impl Running {
         agent.subscribe(Arc::clone(&tap) as Arc<dyn Listener>).forever();
         let mut cause = None;
         let mut stdout_failure = None;
-        let ended = self.wait(&agent, prompt.text, &handle, &mut cause, &mut stdout_failure).await;
+        let ended = self.wait(&agent, prompt, &handle, &mut cause, &mut stdout_failure).await;
         let verdict = match ended {
             Ended::Outcome(outcome) => match *outcome {
                 Ok(outcome) => {
@@ -239,7 +270,7 @@ impl Running {
     async fn wait(
         &mut self,
         agent: &Agent,
-        prompt: String,
+        prompt: agent::Prompt,
         handle: &Handle,
         cause: &mut Option<CancelCause>,
         stdout_failure: &mut Option<StdoutFailure>,

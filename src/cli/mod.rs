@@ -7,6 +7,7 @@
 //! Must not know: providers, tools, sessions, printing.
 
 mod args;
+mod attach;
 mod decode;
 mod load;
 mod overrides;
@@ -17,6 +18,7 @@ mod usage;
 mod words;
 
 pub use args::{ColorChoice, Invocation, JsonLevel, ModelsArgs, RunArgs, Word, command, parse, short_help, wants_json};
+pub use attach::{IMAGE_BYTES_MAX, IMAGES_BYTES_MAX, IMAGES_MAX, PromptImage};
 pub use load::{PromptIo, load};
 pub use prompt::{Part, Plan, Prompt, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, assemble, plan};
 pub use stdin::{NOTICE, stdin_kind};

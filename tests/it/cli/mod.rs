@@ -5,6 +5,7 @@
 mod accounts;
 mod exit_codes;
 mod grammar;
+mod images;
 mod input;
 mod models;
 mod pipes;
