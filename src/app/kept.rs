@@ -91,7 +91,7 @@ impl Kept {
         let warnings = store.warnings().to_vec();
         let store = Arc::new(store);
         let lane = MainLane::read(&*store)?;
-        let conversation = path_messages(&*store, lane.tip.as_ref())?;
+        let conversation = path_messages(&*store, lane.tip.as_ref()).map_err(|error| storage_error(&error))?;
         Ok(Self {
             id: found.id.clone(),
             name: found.name(),

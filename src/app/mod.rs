@@ -6,6 +6,7 @@
 //! Must not know: business rules.
 
 mod account;
+mod attach;
 mod children;
 mod kept;
 mod models;

@@ -7,6 +7,7 @@
 //! Must not know: providers, tools, sessions, printing.
 
 mod args;
+mod attach;
 mod commands;
 mod completions;
 mod decode;
@@ -22,6 +23,7 @@ mod usage;
 mod words;
 
 pub use args::{ColorChoice, JsonLevel, LayerArgs, RunArgs, Word};
+pub use attach::{IMAGE_BYTES_MAX, IMAGES_BYTES_MAX, IMAGES_MAX, PromptImage};
 pub use commands::{
     ConfigArgs, ConfigCheckArgs, ConfigInitArgs, ConfigShowArgs, ConfigTrustArgs, ModelsArgs, SessionsArgs,
     SessionsListArgs, SessionsShowArgs, Shell, ShowFormat,

@@ -12,6 +12,7 @@ mod error;
 mod event;
 mod facts;
 mod ids;
+mod image;
 pub mod message;
 mod outcome;
 mod partial;
@@ -26,6 +27,7 @@ pub use error::{ErrorKind, ErrorRecord, ErrorRow};
 pub use event::{BlockEvent, Event, MERGED_BYTES_MAX, ToolResultView};
 pub use facts::{Input, Model, PriceTier, Prices, Thinking, ThinkingStyle};
 pub use ids::{CallIds, EntryId, RunId, short_id};
+pub use image::ImageKind;
 #[doc(inline)]
 pub use message::{
     ArgumentsError, AssistantBlock, AssistantHead, AssistantMessage, Content, CustomMessage, Diagnostic, Extra,

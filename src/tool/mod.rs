@@ -1,4 +1,4 @@
-//! The built-in tools, and what they share: paths, truncation, argument repair, confinement.
+//! The built-in tools, and what they share: paths, truncation, argument repair, confinement, images.
 //!
 //! Keeps true: every failure is a result with a code of the closed list; output is bounded in bytes and lines before
 //! it reaches a message; the guard is asked before every look at the disk; nothing here blocks for ever.
@@ -7,6 +7,7 @@
 
 mod bash;
 mod guard;
+pub mod image;
 mod ls;
 mod mutate;
 mod open;

@@ -34,6 +34,7 @@ mod sse;
 mod support;
 mod text;
 mod tidy;
+mod tool_image;
 mod tool_ls;
 mod tool_read;
 mod tool_support;

@@ -1,4 +1,4 @@
-//! `read`: cases 1–25 of `tests/cases/tools.md` (27 stands beside the code), FILE-12, and what the tool rules say beside
+//! `read`: cases 1–25 of `tests/cases/tools.md` (26 is in `tool_image`, 27 beside the code), FILE-12, and what the tool rules say beside
 //! them.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -376,9 +376,6 @@ fn odd_bytes_are_shown_without_breaking_the_text() {
     assert_eq!(text(&output), "b\n\n[1 control character(s) not shown]");
     w.file("u32.txt", b"\xff\xfe\0\0a\0\0\0");
     assert_eq!(failure(&w.call("read", json!({"path": "u32.txt"}))).0, "binary");
-    // Until images are attached, one is a binary file.
-    w.file("x.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
-    assert_eq!(failure(&w.call("read", json!({"path": "x.txt"}))).0, "binary");
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(crate) struct Workspace {
     pub(crate) settings: ToolSettings,
     pub(crate) enabled: Vec<&'static str>,
     pub(crate) guard: Arc<dyn Guard>,
+    /// Whether the model that calls takes images.
+    pub(crate) images: bool,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -50,6 +52,7 @@ impl Workspace {
             guard: Arc::new(Confine::new(Confinement::Write, std::slice::from_ref(&root), None)),
             root,
             settings: ToolSettings::default(),
+            images: false,
             enabled: vec!["bash", "edit", "find", "grep", "ls", "read", "write"],
             cancel: CancellationToken::new(),
         }
@@ -78,7 +81,7 @@ impl Workspace {
             session: None,
             cwd: self.root.clone(),
             guard: Arc::clone(&self.guard),
-            model_inputs: Inputs { text: true, image: false },
+            model_inputs: Inputs { text: true, image: self.images },
             enabled_tools: self.enabled.iter().map(|name| (*name).to_owned()).collect(),
             cancel: self.cancel.clone(),
             updates: Updates::channel(1).0,

@@ -6,6 +6,7 @@ mod accounts;
 mod completions;
 mod exit_codes;
 mod grammar;
+mod images;
 mod input;
 mod models;
 mod pipes;
