@@ -32,6 +32,7 @@ mod support;
 mod text;
 mod tidy;
 mod tool_ls;
+mod tool_order;
 mod tool_read;
 mod tool_support;
 mod tool_write;

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod exit_codes;
+mod files;
 mod grammar;
 mod input;
 mod models;
