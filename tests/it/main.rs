@@ -36,6 +36,7 @@ mod text;
 mod tidy;
 mod tool_image;
 mod tool_ls;
+mod tool_order;
 mod tool_read;
 mod tool_support;
 mod tool_write;
