@@ -38,7 +38,7 @@ const KNOWN: [Known; 7] = [
     Known { name: "ls", preset: Preset::Ro, built: true },
     Known { name: "write", preset: Preset::Rw, built: true },
     Known { name: "edit", preset: Preset::Rw, built: false },
-    Known { name: "bash", preset: Preset::All, built: false },
+    Known { name: "bash", preset: Preset::All, built: true },
 ];
 
 /// A list of tools that can not be used.
