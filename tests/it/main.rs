@@ -26,6 +26,7 @@ mod loop_cases;
 mod prompt;
 mod provider_errors;
 mod scripted;
+mod session_store;
 mod settle;
 mod sse;
 mod support;
