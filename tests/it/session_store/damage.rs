@@ -15,8 +15,7 @@ async fn small(place: &Place) -> Vec<(usize, Snapshot)> {
     for writes in [
         vec![message("a", None), set("branch.tip", "main", json!("a")), set("x.a", "k", json!(0.1))],
         vec![message("b", Some("a")), usage_row("u", 3, 0.25), append("x.a", "k", json!("é"))],
-        vec![set("x.a", "k", json!(null)), append("x.a", "k", json!([]))],
-        vec![delete_list("x.a", "k"), message("c", Some("b")), set("branch.tip", "main", json!("c"))],
+        vec![delete_list("x.a", "k"), message("c", Some("b")), set("x.a", "k", json!(null))],
     ] {
         store.commit(writes).await.unwrap();
         states.push((place.bytes().len(), snapshot(&store)));
@@ -35,8 +34,9 @@ async fn a_file_cut_at_any_byte_opens_at_the_last_whole_transaction_ses_01_ses_0
     let origin = Place::new();
     let states = small(&origin).await;
     let whole = origin.bytes();
+    let place = Place::new();
     for cut in states[0].0 - 1..=whole.len() {
-        let place = Place::new();
+        place.remove_torn();
         std::fs::write(place.file(), &whole[..cut]).unwrap();
         // A line that lacks nothing but its line feed is whole.
         let (good, expected) = states.iter().rfind(|(size, _)| size - 1 <= cut).unwrap();

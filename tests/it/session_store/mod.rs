@@ -27,8 +27,10 @@ struct Place {
 }
 
 impl Place {
+    /// In memory where there is such a place: a loaded disk makes thousands of small files wait for each other.
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        Self { dir: dir.unwrap() }
     }
 
     fn file(&self) -> PathBuf {
@@ -55,10 +57,18 @@ impl Place {
         names
     }
 
+    fn torn_path(&self) -> Option<PathBuf> {
+        let name = self.names().into_iter().find(|name| name.starts_with("s.jsonl.torn-"))?;
+        Some(self.dir.path().join(name))
+    }
+
     /// The copy of a torn tail, if there is one.
     fn torn(&self) -> Option<Vec<u8>> {
-        let name = self.names().into_iter().find(|name| name.starts_with("s.jsonl.torn-"))?;
-        Some(std::fs::read(self.dir.path().join(name)).unwrap())
+        self.torn_path().map(|path| std::fs::read(path).unwrap())
+    }
+
+    fn remove_torn(&self) {
+        self.torn_path().into_iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 }
 
