@@ -27,6 +27,7 @@ mod prompt;
 mod provider_errors;
 mod scripted;
 mod sessions;
+mod session_store;
 mod settle;
 mod sse;
 mod support;
