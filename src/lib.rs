@@ -10,6 +10,7 @@ pub mod port;
 pub mod print;
 pub mod process;
 pub mod provider;
+pub mod session;
 #[cfg(feature = "test-support")]
 pub mod testing;
 pub mod tool;

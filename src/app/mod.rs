@@ -7,7 +7,9 @@
 
 mod account;
 mod models;
+mod recorder;
 mod report;
+mod resume;
 mod run;
 mod setup;
 mod signals;

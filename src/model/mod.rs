@@ -1,4 +1,5 @@
-//! The vocabulary: messages, blocks, usage, stop reasons, error records, model facts, ids and the one `Event`.
+//! The vocabulary: messages, blocks, usage, stop reasons, error records, model facts, ids, the parts of a session and
+//! the one `Event`.
 //!
 //! Keeps true: messages, blocks and usage derive the camelCase transcript form once, here; fields and roles this
 //! version does not know survive a round trip; [`StopReason`] and [`ErrorKind`] are closed; ids of the calls of one
@@ -15,6 +16,7 @@ pub mod message;
 mod outcome;
 mod partial;
 mod secret;
+pub mod session;
 mod stop;
 mod usage;
 
@@ -30,5 +32,9 @@ pub use message::{
 };
 pub use outcome::{CancelCause, Reason, RunOutcome};
 pub use secret::{Headers, Secret};
+pub use session::{
+    Entry, EntryBody, InboxItem, LaneConfig, LaneModel, LaneState, MAIN_LANE, OperationError, OperationResult, Status,
+    UsageKind, UsageRow, Write,
+};
 pub use stop::StopReason;
 pub use usage::{Cost, Usage};

@@ -9,6 +9,7 @@ mod cancel;
 mod clock;
 mod provider;
 mod sink;
+mod store;
 mod tool;
 
 pub use cancel::Cancel;
@@ -18,7 +19,10 @@ pub use provider::{
     RequestObservers, ResponseMeta, StreamOptions, Timeouts, ToolSpecs,
 };
 pub use sink::{Sink, SinkError};
+pub use store::{
+    BranchScan, Committed, EntryScan, LIST_LIMIT, LIST_LIMIT_MAX, ListPage, Order, Stats, Store, StoreError,
+};
 pub use tool::{
-    Access, Denied, Execution, Guard, Inputs, Memos, Policy, Replay, SessionRef, Source, Tool, ToolCtx, ToolOutput,
-    ToolSpec, ToolUpdate, Updates, Verdict,
+    Access, Denied, Execution, Guard, Inputs, MemoKeeper, Memos, Policy, Replay, SessionRef, Source, Tool, ToolCtx,
+    ToolOutput, ToolSpec, ToolUpdate, Updates, Verdict,
 };

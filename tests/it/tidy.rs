@@ -13,12 +13,16 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("agent", &["model", "port", "turn"]),
     ("process", &["model", "port", "turn"]),
     ("config", &["model", "port", "turn"]),
+    ("session", &["model", "port", "turn"]),
     ("provider", &["model", "port", "turn", "process", "config"]),
     ("tool", &["model", "port", "turn", "process", "config"]),
     ("cli", &["model", "port", "turn", "process", "config"]),
     ("print", &["model", "port"]),
     ("exit", &["model"]),
-    ("app", &["model", "port", "turn", "agent", "process", "config", "provider", "tool", "cli", "print", "exit"]),
+    (
+        "app",
+        &["model", "port", "turn", "agent", "process", "config", "session", "provider", "tool", "cli", "print", "exit"],
+    ),
     ("main", &["app"]),
     ("testing", &["model", "port", "turn", "agent"]),
 ];

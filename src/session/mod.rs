@@ -1,0 +1,12 @@
+//! Sessions: where they are kept, the file format, the stores, the lock, and how one is found again.
+//!
+//! Keeps true: a session file has one writer; what is not whole is never taken for a record; files are private to their
+//! user from the first byte on.
+//!
+//! Must not know: what a message means beyond its shape, who runs.
+
+pub mod jsonl;
+mod memory;
+pub mod place;
+
+pub use memory::memory;
