@@ -6,13 +6,18 @@
 //! Must not know: business rules.
 
 mod account;
+mod attach;
+mod children;
+mod kept;
 mod models;
 mod recorder;
 mod report;
 mod resume;
 mod run;
+pub mod sessions;
 mod setup;
 mod signals;
+mod start;
 mod system_prompt;
 
 use std::ffi::OsString;
@@ -23,7 +28,7 @@ use futures_util::FutureExt;
 
 use self::report::Screen;
 use self::signals::Signals;
-use crate::cli::{self, Invocation, JsonLevel};
+use crate::cli::{self, Invocation, JsonLevel, UsageError};
 use crate::config::Env;
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, StopReason};
@@ -92,8 +97,16 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
                 Err(cause) => interrupted(cause),
             }
         }
+        Ok(Invocation::Completions(shell)) => print_text(screen, cli::completions(shell), &mut signals, &*clock).await,
+        Ok(Invocation::Sessions(_)) => screen.refuse(not_wired("pirn sessions"), &*clock).await,
+        Ok(Invocation::Config(_)) => screen.refuse(not_wired("pirn config"), &*clock).await,
         Ok(Invocation::Run(args)) => Box::pin(run::command(*args, env, screen, signals, clock)).await,
     }
+}
+
+/// The answer to a command that can be typed but does nothing yet.
+fn not_wired(name: &str) -> UsageError {
+    UsageError::new(format!("`{name}` is not available in this version"))
 }
 
 /// Writes a text that is the whole output of a command.

@@ -8,8 +8,7 @@ use crate::provider::catalogue::{Catalogue, DEMO, ModelRow, OPENAI_COMPLETIONS};
 /// The listing as it goes to stdout: one model a line.
 pub(super) fn listing(args: &ModelsArgs, env: &Env) -> Result<String, ErrorRecord> {
     let cwd = super::setup::working_directory(None)?;
-    let sources = config::Sources { env, config_file: None, sets: Vec::new(), flags: Vec::new(), cwd };
-    let settings = config::load(&sources)?;
+    let settings = config::load(&config::Sources::new(env, cwd))?;
     let pattern = args.pattern.as_deref().unwrap_or_default();
     let rows = Catalogue::new(&settings, env)?.list(pattern)?;
     if rows.is_empty() {

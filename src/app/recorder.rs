@@ -279,6 +279,7 @@ pub(super) fn storage_error(error: &StoreError) -> ErrorRecord {
         | StoreError::ForeignWrite { .. }
         | StoreError::NeedsNewer { .. }
         | StoreError::Io { .. }
+        | StoreError::NoEntry(_)
         | StoreError::Dead(_) => ErrorRecord::new(ErrorKind::Storage, error.to_string()),
     }
 }

@@ -6,7 +6,6 @@
 //!
 //! Must not know: rules of turns and calls, protocols, how lines are formatted.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,18 +13,21 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
-use super::apart;
+use super::kept::Kept;
+use super::recorder::{Recorder, StoredMemos, storage_error};
 use super::report::Screen;
-use super::setup::{self, Setup};
-use super::signals::{self, Signals, cause_of};
+use super::resume::{self, Finished as Told};
+use super::setup::Setup;
+use super::signals::{Signals, cause_of};
+use super::start::{self, Deadline, Ready, Refused, Start};
 use crate::agent::{Agent, AgentError, Listener};
-use crate::cli::{self, PromptIo, RunArgs};
+use crate::cli::RunArgs;
 use crate::config::{self, Env, Settings};
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
-use crate::port::{Clock, Ids, SinkError, UuidIds};
+use crate::port::{Clock, SinkError};
 use crate::print::{
-    self, Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine, SESSION_VERSION,
+    self, Finished, Handle, LimitsLine, ModelRef, Msg, Printer, PrinterGone, ResultLine, SESSION_VERSION,
     SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
 };
 
@@ -41,127 +43,12 @@ pub(super) async fn command(
     let named = args.timeout.as_deref().or_else(|| env.text("PIRN_TIMEOUT"));
     let timeout = named.and_then(|text| config::parse_duration(text).ok().flatten());
     let mut deadline = Deadline { started_ms: clock.monotonic_ms(), timeout, clock: Arc::clone(&clock) };
-    let reading = {
-        let (args, env) = (args.clone(), env.clone());
-        apart(move || {
-            let cwd = setup::working_directory(args.cd.as_deref())?;
-            let (wish, loaded) = setup::settings(&args, &env, &cwd);
-            Ok((cwd, wish, loaded))
-        })
-    };
-    let read = tokio::select! {
-        biased;
-        read = signals.unless(reading) => read,
-        () = deadline.passed() => Err(CancelCause::Timeout),
-    };
-    let (cwd, settings) = match read {
-        Ok(Ok((cwd, _, Ok(settings)))) => (cwd, settings),
-        Ok(Ok((_, wish, Err(error)))) => return screen.wishing(wish).fail(error, &*clock).await,
-        Ok(Err(error)) => return screen.fail(error, &*clock).await,
-        Err(cause) => return screen.cancelled(cause, &*clock).await,
-    };
-    deadline.timeout = settings.limits.timeout;
-    let screen = Screen::new(env, &settings);
-    // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
-    if let Err(error) = cli::plan(&args.prompt_request(), cli::stdin_kind()) {
-        return screen.refuse(error, &*clock).await;
-    }
-    let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
-    // A missing key is told last: it must not hide a mistake in the call or in the prompt.
-    let setup = match setup::build(&settings, env, &cwd, &clock, &ids) {
-        Err(error) if error.kind != ErrorKind::Auth => return screen.fail(error, &*clock).await,
-        setup => setup,
-    };
-    let printer = match screen.start() {
-        Ok(printer) => printer,
-        Err(error) => {
-            let record = ErrorRecord::new(ErrorKind::Internal, format!("the printer did not start: {error}"));
-            return screen.fail(record, &*clock).await;
-        }
-    };
-    let prompt = match read_prompt(&args, &settings, &cwd, &printer, &mut signals, &deadline).await {
-        Ok(prompt) => prompt,
-        Err(refused) => {
-            // Notices may still be queued; they come before the last words.
-            drop(printer.finish(Patience::Stall, &*clock).await);
-            return match refused {
-                Refused::Usage(error) => screen.refuse(error, &*clock).await,
-                Refused::Cancelled(cause) => screen.cancelled(cause, &*clock).await,
-            };
-        }
-    };
-    let setup = match setup {
-        Ok(setup) => setup,
-        Err(error) => {
-            drop(printer.finish(Patience::Stall, &*clock).await);
-            return screen.fail(error, &*clock).await;
-        }
-    };
-    let running = Running { screen, settings, setup, cwd: cwd.display().to_string(), printer, signals, deadline };
-    running.drive(prompt).await
-}
-
-/// Why there is no prompt.
-enum Refused {
-    Usage(cli::UsageError),
-    Cancelled(CancelCause),
-}
-
-/// The wall clock of the whole call.
-struct Deadline {
-    started_ms: u64,
-    timeout: Option<Duration>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Deadline {
-    /// Waits until the time is up; for ever without a limit. Cancel-safe.
-    async fn passed(&self) {
-        match self.timeout {
-            Some(timeout) => self.clock.sleep(timeout.saturating_sub(Duration::from_millis(self.elapsed_ms()))).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    fn elapsed_ms(&self) -> u64 {
-        self.clock.monotonic_ms().saturating_sub(self.started_ms)
-    }
-}
-
-/// Reads the prompt, while signals and the timeout can end the wait. Notices go out at once.
-async fn read_prompt(
-    args: &RunArgs,
-    settings: &Settings,
-    cwd: &Path,
-    printer: &Printer,
-    signals: &mut Signals,
-    deadline: &Deadline,
-) -> Result<cli::Prompt, Refused> {
-    let (notices, mut told) = tokio::sync::mpsc::unbounded_channel::<String>();
-    let mut notice = move |text: &str| {
-        // The receiver lives as long as the reading does.
-        drop(notices.send(text.to_owned()));
-    };
-    let clock = Arc::clone(&deadline.clock);
-    let request = args.prompt_request();
-    let io = PromptIo::process(cwd, settings.input.stdin_wait, &*clock, &mut notice);
-    let handle = printer.handle();
-    let read = cli::load(&request, io);
-    tokio::pin!(read);
-    loop {
-        tokio::select! {
-            biased;
-            signal = signals.next() => return Err(Refused::Cancelled(cause_of(signal))),
-            () = deadline.passed() => return Err(Refused::Cancelled(CancelCause::Timeout)),
-            Some(text) = told.recv() => tell(&handle, Msg::Notice(text)).await,
-            prompt = &mut read => {
-                // What a dying writer left is no prompt.
-                if let Some(cause) = signals::noted().await {
-                    return Err(Refused::Cancelled(cause));
-                }
-                return prompt.map_err(Refused::Usage);
-            }
-        }
+    let mut screen = *screen;
+    match Box::pin(start::ready(&args, env, &mut screen, &mut signals, &mut deadline)).await {
+        Ok(ready) => Box::pin(Running::new(ready, signals, deadline).drive()).await,
+        Err(Refused::Usage(error)) => screen.refuse(error, &*clock).await,
+        Err(Refused::Error(error)) => screen.fail(error, &*clock).await,
+        Err(Refused::Cancelled(cause)) => screen.cancelled(cause, &*clock).await,
     }
 }
 
@@ -170,8 +57,12 @@ struct Running {
     screen: Screen,
     settings: Settings,
     setup: Setup,
+    kept: Kept,
+    recorder: Arc<Recorder>,
     cwd: String,
     printer: Printer,
+    warnings: Vec<(&'static str, String)>,
+    start: Option<Start>,
     signals: Signals,
     deadline: Deadline,
 }
@@ -186,16 +77,51 @@ enum Ended {
 }
 
 impl Running {
-    async fn drive(mut self, prompt: cli::Prompt) -> Exit {
+    fn new(ready: Ready, signals: Signals, deadline: Deadline) -> Self {
+        let Ready { screen, settings, mut setup, kept, cwd, printer, start, warnings } = ready;
+        let (store, clock) = (Arc::clone(&kept.store), Arc::clone(&deadline.clock));
+        setup.options.session_id = Some(kept.id.clone());
+        setup.options.tool_env.session = kept.session_ref();
+        setup.options.tool_env.memos = Some(Arc::new(StoredMemos(Arc::clone(&store))));
+        let recorder = Recorder::new(
+            store,
+            clock,
+            Arc::clone(&setup.options.ids),
+            kept.lane.tip.clone(),
+            setup.never_tools(),
+            setup.model.prices.is_some(),
+        );
+        Self {
+            screen,
+            settings,
+            setup,
+            kept,
+            recorder: Arc::new(recorder),
+            cwd: cwd.display().to_string(),
+            printer,
+            warnings,
+            start: Some(start),
+            signals,
+            deadline,
+        }
+    }
+
+    async fn drive(mut self) -> Exit {
         let clock = Arc::clone(&self.deadline.clock);
         let handle = self.printer.handle();
         let session = Box::new(self.session_line());
         tell(&handle, Msg::Session { line: session, ts: clock.now_ms() }).await;
+        let start = self.start.take();
         // In a stream they stand behind its first line.
-        for (code, message) in self.warnings(prompt.warnings) {
+        for (code, message) in self.warnings() {
             tell(&handle, Msg::Warning { code, message, ts: clock.now_ms() }).await;
         }
-        let agent = match Agent::new(self.setup.options.clone()) {
+        let start = match start {
+            Some(Start::Again(finished)) => return self.tell_again(*finished, handle).await,
+            Some(start) => start,
+            None => Start::Continue,
+        };
+        let agent = match self.agent(&start) {
             Ok(agent) => agent,
             Err(error) => {
                 let record = ErrorRecord::new(ErrorKind::Internal, error.to_string());
@@ -204,6 +130,7 @@ impl Running {
         };
         let tap = Arc::new(Tap {
             handle: handle.clone(),
+            recorder: Arc::clone(&self.recorder),
             clock: Arc::clone(&clock),
             started_ms: clock.monotonic_ms(),
             account: Mutex::default(),
@@ -211,16 +138,22 @@ impl Running {
         agent.subscribe(Arc::clone(&tap) as Arc<dyn Listener>).forever();
         let mut cause = None;
         let mut stdout_failure = None;
-        let ended = self.wait(&agent, prompt.text, &handle, &mut cause, &mut stdout_failure).await;
+        let ended = self.wait(&agent, start, &handle, &mut cause, &mut stdout_failure).await;
         let verdict = match ended {
             Ended::Outcome(outcome) => match *outcome {
                 Ok(outcome) => {
                     Verdict::of(outcome, stdout_failure.as_ref()).unless_signalled(&mut cause, &mut self.signals).await
                 }
-                Err(error) => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
+                Err(error) => self.failed(&error, cause),
             },
-            Ended::Now | Ended::Stalled => return Verdict::cancelled(cause).exit(),
+            Ended::Now | Ended::Stalled => {
+                self.setup.supervisor.kill_now();
+                return Verdict::cancelled(cause).exit();
+            }
         };
+        if !self.end_children(cause.is_some()).await {
+            return verdict.exit();
+        }
         let exit = verdict.exit();
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let line = Box::new(self.result_line(exit, verdict, &account));
@@ -228,18 +161,79 @@ impl Running {
         self.finish(result, exit, cause).await
     }
 
+    /// An agent that knows the conversation so far.
+    fn agent(&self, start: &Start) -> Result<Agent, AgentError> {
+        let agent = Agent::new(self.setup.options.clone())?;
+        let conversation = &self.kept.conversation;
+        let messages = match start {
+            Start::Continue => resume::sendable(conversation),
+            Start::Prompt(_) | Start::Again(_) => conversation.iter().map(|(_, message)| Arc::clone(message)).collect(),
+        };
+        agent.set_messages(messages)?;
+        Ok(agent)
+    }
+
+    /// A run that could not go on: the store's failure is the cause of a listener's.
+    fn failed(&self, error: &AgentError, cause: Option<CancelCause>) -> Verdict {
+        match self.recorder.failure() {
+            Some(failure) => Verdict::stored(storage_error(&failure), cause),
+            None => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
+        }
+    }
+
+    /// Tells the end of an earlier run again.
+    async fn tell_again(self, finished: Told, handle: Handle) -> Exit {
+        let clock = Arc::clone(&self.deadline.clock);
+        let text = "already completed; the answer is told again".to_owned();
+        tell(&handle, Msg::Notice(text)).await;
+        drop(handle);
+        let Told { reason, stop_reason, error: kind, cause, text } = finished;
+        let error = kind.map(|kind| ErrorRecord::new(kind, "an earlier run ended so"));
+        let verdict = Verdict { reason, stop_reason, error, cause };
+        let exit = verdict.exit();
+        let account = Account { text, ..Account::default() };
+        let line = Box::new(self.result_line(exit, verdict, &account));
+        let result = Msg::Result { line, ts: clock.now_ms() };
+        self.finish(result, exit, None).await
+    }
+
+    /// Ends what tools left running, before the verdict is told. A signal meanwhile ends it at once; returns whether
+    /// there is still somebody to tell.
+    async fn end_children(&mut self, asked: bool) -> bool {
+        let supervisor = self.setup.supervisor.clone();
+        let ending = supervisor.shutdown();
+        tokio::pin!(ending);
+        let mut asked = asked;
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.signals.next() => {
+                    supervisor.kill_now();
+                    if asked {
+                        return false;
+                    }
+                    asked = true;
+                    // The run is over; its verdict stays.
+                    let _heard = cause_of(signal);
+                }
+                _remaining = &mut ending => return true,
+            }
+        }
+    }
+
     /// What was odd before the run, with a word for programs.
-    fn warnings(&self, of_input: Vec<String>) -> Vec<(&'static str, String)> {
+    fn warnings(&self) -> Vec<(&'static str, String)> {
         let code = |warning: &String| if self.settings.warnings.contains(warning) { "config" } else { "model" };
         let of_setup = self.setup.warnings.iter().map(|warning| (code(warning), warning.clone()));
-        of_setup.chain(of_input.into_iter().map(|warning| ("input", warning))).collect()
+        let of_session = self.kept.warnings.iter().map(|warning| ("session", warning.clone()));
+        of_setup.chain(of_session).chain(self.warnings.iter().cloned()).collect()
     }
 
     /// Drives the agent, and ends the run when a signal, the timeout or a closed stdout says so.
     async fn wait(
         &mut self,
         agent: &Agent,
-        prompt: String,
+        start: Start,
         handle: &Handle,
         cause: &mut Option<CancelCause>,
         stdout_failure: &mut Option<StdoutFailure>,
@@ -249,7 +243,12 @@ impl Running {
         let mut stdout = printer.stdout_watch();
         let heartbeat = self.settings.output.heartbeat;
         let mut beats: u32 = 0;
-        let run = agent.prompt(prompt);
+        let run = async {
+            match start {
+                Start::Prompt(prompt) => agent.prompt(prompt).await,
+                Start::Continue | Start::Again(_) => agent.continue_().await,
+            }
+        };
         let stalled = print::stalled(&*clock, || printer.backlog());
         tokio::pin!(run, stalled);
         loop {
@@ -282,7 +281,8 @@ impl Running {
     /// Tells the verdict and waits for the reader of stdout. What asks for the end only now leaves the verdict as it
     /// is, since that may have been read, but no longer lets the reader take its time.
     async fn finish(self, result: Msg, exit: Exit, cause: Option<CancelCause>) -> Exit {
-        let Self { screen, printer, mut signals, deadline, .. } = self;
+        let Self { screen, printer, mut signals, deadline, kept, recorder, .. } = self;
+        drop(recorder);
         let clock = Arc::clone(&deadline.clock);
         let hurry = CancellationToken::new();
         if cause.is_some() {
@@ -309,6 +309,7 @@ impl Running {
                 }
             }
         };
+        kept.close().await;
         match finished {
             Finished::Complete => exit,
             // What nobody has read is no success.
@@ -326,15 +327,15 @@ impl Running {
         SessionLine {
             version: SESSION_VERSION,
             pirn: env!("CARGO_PKG_VERSION").to_owned(),
-            id: self.setup.session_id.clone(),
-            name: None,
+            id: self.kept.id.clone(),
+            name: self.kept.name.clone(),
             timestamp: rfc3339(self.deadline.clock.now_ms()),
             cwd: self.cwd.clone(),
-            file: None,
+            file: self.kept.path.as_ref().map(|path| path.display().to_string()),
             parent: None,
-            resumed: false,
-            recovered: false,
-            leaf_id: None,
+            resumed: self.kept.resumed,
+            recovered: self.kept.recovered,
+            leaf_id: self.kept.lane.tip.as_ref().map(|tip| tip.as_str().to_owned()),
             model: model_ref(&self.setup.model),
             thinking: self.setup.thinking,
             tools: self.setup.tool_names.clone(),
@@ -353,7 +354,11 @@ impl Running {
         ResultLine {
             stop_reason: verdict.stop_reason,
             text: account.text.clone(),
-            session_id: Some(self.setup.session_id.clone()),
+            session_id: Some(self.kept.id.clone()),
+            session_file: self.kept.path.as_ref().map(|path| path.display().to_string()),
+            leaf_id: self.recorder.tip().map(|tip| tip.as_str().to_owned()),
+            // What could not be saved can not be gone on with.
+            resumable: self.kept.path.is_some() && self.recorder.failure().is_none(),
             model: Some(model_ref(&self.setup.model)),
             turns: account.turns,
             requests: account.requests,
@@ -378,7 +383,7 @@ impl Running {
     }
 }
 
-async fn tell(handle: &Handle, msg: Msg) {
+pub(super) async fn tell(handle: &Handle, msg: Msg) {
     match handle.send(msg).await {
         // A printer that is gone is told by its `finish`.
         Ok(()) | Err(PrinterGone) => {}
@@ -442,6 +447,14 @@ impl Verdict {
         }
     }
 
+    /// The session could not be kept.
+    fn stored(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
+        match cause {
+            Some(_) => Self::cancelled(cause),
+            None => Self { reason: Reason::Error, stop_reason: Some(StopReason::Error), error: Some(error), cause: None },
+        }
+    }
+
     fn failed(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
         match cause {
             Some(_) => Self::cancelled(cause),
@@ -459,9 +472,10 @@ impl Verdict {
     }
 }
 
-/// Counts every event and sends it to the printer.
+/// Stores what an event claims, counts it and sends it to the printer.
 struct Tap {
     handle: Handle,
+    recorder: Arc<Recorder>,
     clock: Arc<dyn Clock>,
     started_ms: u64,
     account: Mutex<Account>,
@@ -470,6 +484,9 @@ struct Tap {
 #[async_trait]
 impl Listener for Tap {
     async fn on_event(&self, event: &Event, _cancel: &CancellationToken) -> Result<(), SinkError> {
+        let mut event = event.clone();
+        self.recorder.record(&mut event).await.map_err(|error| SinkError(error.to_string()))?;
+        let event = &event;
         let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
         self.account.lock().unwrap_or_else(PoisonError::into_inner).count(event, elapsed_ms);
         let msg = Msg::Event { event: Box::new(event.clone()), ts: self.clock.now_ms() };

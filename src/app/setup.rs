@@ -5,15 +5,21 @@
 //!
 //! Must not know: what happens in a run.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::Map;
+
+use super::children::Children;
 use crate::agent::{AgentOptions, Limits, QueueMode, ToolEnv};
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
 use crate::config::{self, Confine, Env, JsonLevel, Origin, Settings};
-use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
-use crate::port::{Clock, Ids, Provider, StreamOptions, Timeouts, Tool};
+use crate::model::{ErrorKind, ErrorRecord, LaneConfig, LaneModel, Model, Thinking};
+use crate::port::{Clock, Ids, Provider, Replay, StreamOptions, Timeouts};
+use crate::process::Supervisor;
+use crate::process::mask::Masks;
 use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
 use crate::provider::chat::{ChatProvider, ChatSettings};
 use crate::provider::demo::DemoProvider;
@@ -44,22 +50,16 @@ pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecor
 /// Reads every layer of the configuration; also tells what `output.json` says, whatever else is wrong.
 pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> (JsonLevel, Result<Settings, ErrorRecord>) {
     let sources = config::Sources {
-        env,
-        config_file: args.config.clone(),
-        sets: args.set.clone(),
+        config_file: args.layers.config.clone(),
+        bare: args.layers.bare,
+        trust: args.layers.trust,
+        profile: args.layers.profile.clone(),
+        sets: args.layers.set.clone(),
         flags: args.overrides(),
-        cwd: cwd.to_path_buf(),
+        ..config::Sources::new(env, cwd.to_path_buf())
     };
     let (wish, loaded) = config::load_with_wish(&sources);
-    let bare = args.bare || env.switch("PIRN_BARE");
-    let unread = if bare { Ok(()) } else { config::refuse_unread(env, cwd, args.config.as_deref()) };
-    let settings = loaded.map_err(ErrorRecord::from).and_then(|settings| {
-        let refused = |error: config::ConfigErrors| {
-            error.record().with_hint("name it with --config FILE, or ignore it with --bare")
-        };
-        unread.map_err(refused).map(|()| settings)
-    });
-    (wish, settings)
+    (wish, loaded.map_err(ErrorRecord::from))
 }
 
 /// A run, ready to start.
@@ -68,36 +68,123 @@ pub(super) struct Setup {
     pub(super) model: Model,
     /// `None` = the model's default.
     pub(super) thinking: Option<Thinking>,
-    pub(super) session_id: String,
     pub(super) tool_names: Vec<String>,
+    /// Starts and ends every child of the run.
+    pub(super) supervisor: Supervisor,
     pub(super) warnings: Vec<String>,
+}
+
+impl Setup {
+    /// What the session keeps of it.
+    pub(super) fn lane_config(&self) -> LaneConfig {
+        LaneConfig {
+            model: LaneModel { provider: self.model.provider.clone(), model_id: self.model.id.clone() },
+            thinking_level: self.thinking.map(|level| level.as_str().to_owned()),
+            active_tool_names: self.tool_names.clone(),
+            extra: Map::new(),
+        }
+    }
+
+    /// The tools that may not run twice.
+    pub(super) fn never_tools(&self) -> BTreeSet<String> {
+        let tools = self.options.settings.tools.iter().map(|tool| tool.spec());
+        tools.filter(|spec| spec.replay == Replay::Never).map(|spec| spec.name.clone()).collect()
+    }
+}
+
+/// The settings of a run in a session: what the session says beats files, and the call beats the session.
+fn of_session(settings: &Settings, stored: &LaneConfig) -> Settings {
+    let mut settings = settings.clone();
+    if !is_asked(&settings, "model") {
+        settings.model = format!("{}/{}", stored.model.provider, stored.model.model_id);
+    }
+    if !is_asked(&settings, "thinking") {
+        settings.thinking = stored.thinking_level.as_deref().and_then(Thinking::from_word);
+    }
+    settings
+}
+
+/// Whether the call itself says so, rather than a file.
+fn is_asked(settings: &Settings, key: &str) -> bool {
+    match settings.origin(key) {
+        Origin::Flag(_) | Origin::Env(_) => true,
+        Origin::BuiltIn | Origin::File { .. } => false,
+    }
+}
+
+/// The names of the tools of a run: those of the session, with the edits or the list of the call.
+fn tool_names(
+    args: &RunArgs,
+    settings: &Settings,
+    env: &Env,
+    stored: Option<&LaneConfig>,
+) -> Result<Vec<String>, ErrorRecord> {
+    let refused = |error: tool::SelectError| {
+        let mut record = ErrorRecord::new(ErrorKind::Usage, error.to_string());
+        record.hint = error.hint();
+        record
+    };
+    let Some(stored) = stored else {
+        return tool::select(&settings.tools.enabled, &[])
+            .map_err(|error| located(refused(error), settings, "tools.enabled"));
+    };
+    if !is_asked(settings, "tools.enabled") {
+        return tool::select(&stored.active_tool_names, &[]).map_err(|error| {
+            let mut record = refused(error);
+            record.message = format!("the session goes on with its tools: {}", record.message);
+            record.with_hint("-t LIST chooses others")
+        });
+    }
+    // A list of nothing but edits changes what the session has.
+    let asked = args.tools.as_deref().or_else(|| env.text("PIRN_TOOLS")).unwrap_or_default();
+    let items: Vec<String> = asked.split(',').map(|item| item.trim().to_owned()).collect();
+    let edits = items.iter().all(|item| item.starts_with(['+', '-']));
+    let chosen = if edits {
+        tool::select(&items, &stored.active_tool_names)
+    } else {
+        tool::select(&settings.tools.enabled, &[])
+    };
+    chosen.map_err(|error| located(refused(error), settings, "tools.enabled"))
 }
 
 /// Chooses tools and model and builds the adapters. Sends nothing. A key is looked for last: an error of kind `auth`
 /// says that everything else is in order, so it can wait until the prompt has been read.
-pub(super) fn build(
+pub(super) async fn build(
+    args: &RunArgs,
     settings: &Settings,
     env: &Env,
     cwd: &Path,
+    stored: Option<&LaneConfig>,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn Ids>,
 ) -> Result<Setup, ErrorRecord> {
-    let tools = tools(settings, env)?;
+    let names = tool_names(args, settings, env, stored)?;
+    let settings = &stored.map_or_else(|| settings.clone(), |stored| of_session(settings, stored));
     let catalogue = Catalogue::new(settings, env)?;
-    let chosen = catalogue.choose(&settings.model).map_err(|error| located(error, settings, "model"));
+    let chosen = catalogue.choose(&settings.model).map_err(|error| match stored {
+        Some(_) if !is_asked(settings, "model") => of_stored_model(error),
+        Some(_) | None => located(error, settings, "model"),
+    });
     let Choice { model, thinking, warnings, .. } = chosen?;
+    let mut children = Children::new(settings, env, &catalogue, clock)?;
     let connection = catalogue.unsigned(&model);
     let http = http(&connection, env, settings, clock)?;
-    let connection = Connection { key: catalogue.signing_key(&model)?, ..connection };
-    let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
-    let session_id = ids.next_id();
-    let provider = provider(&connection, http);
+    let key = children.key(&catalogue, &model, cwd, clock).await?;
+    let connection = Connection { key, ..connection };
+    let masks = children.masks()?;
+    let short = masks.too_short().join(", ");
+    let tools = tool::builtin(&tool_settings(settings, env, &children, masks, clock), &names);
+    let context = config::context_files(settings, cwd, env);
+    let warnings = settings.warnings.iter().cloned().chain(context.warnings.iter().cloned()).chain(warnings);
+    let short = (!short.is_empty()).then(|| format!("{short} is too short to be masked where a tool shows it"));
+    let warnings = warnings.chain(short).collect();
     let mut options = AgentOptions::new(
-        provider,
+        provider(&connection, http),
         crate::agent::Settings {
             system_prompt: system_prompt::build(
                 settings.system.as_deref().unwrap_or_default(),
                 &settings.append_system,
+                &context.files,
                 cwd,
                 env.text("SHELL"),
                 !tools.is_empty(),
@@ -108,7 +195,6 @@ pub(super) fn build(
         },
     );
     options.stream_options = stream_options(settings, &connection);
-    options.session_id = Some(session_id.clone());
     options.tool_execution = settings.tools.execution;
     options.steering_mode = QueueMode::OneAtATime;
     options.limits = Limits {
@@ -116,31 +202,61 @@ pub(super) fn build(
         max_parallel: usize::try_from(settings.tools.max_parallel).unwrap_or(usize::MAX),
         grace: settings.limits.grace,
     };
-    options.tool_env =
-        ToolEnv { cwd: cwd.to_path_buf(), guard: Arc::new(guard(settings, env, cwd)), session: None, memos: None };
+    options.tool_env = ToolEnv {
+        cwd: cwd.to_path_buf(),
+        guard: Arc::new(guard(settings, env, cwd)),
+        session: None,
+        memos: None,
+    };
     options.clock = Arc::clone(clock);
     options.ids = Arc::clone(ids);
     let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
-    Ok(Setup { options, model, thinking, session_id, tool_names, warnings })
+    Ok(Setup { options, model, thinking, tool_names, supervisor: children.supervisor, warnings })
 }
 
-fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorRecord> {
-    let names = tool::select(&settings.tools.enabled, &[]).map_err(|error| {
-        let mut record = ErrorRecord::new(ErrorKind::Usage, error.to_string());
-        record.hint = error.hint();
-        located(record, settings, "tools.enabled")
-    })?;
-    let read = &settings.tools.read;
-    let tool_settings = tool::ToolSettings {
+/// A session's model that is not there any more.
+fn of_stored_model(mut error: ErrorRecord) -> ErrorRecord {
+    if error.kind == ErrorKind::Usage {
+        error.message = format!("the session goes on with its model: {}", error.message);
+        error = error.with_hint("-m MODEL chooses another");
+    }
+    error
+}
+
+fn tool_settings(
+    settings: &Settings,
+    env: &Env,
+    children: &Children,
+    masks: Masks,
+    clock: &Arc<dyn Clock>,
+) -> tool::ToolSettings {
+    let (read, bash) = (&settings.tools.read, &settings.tools.bash);
+    tool::ToolSettings {
         read: tool::ReadSettings {
             line_numbers: read.line_numbers,
             max_bytes: usize::try_from(read.max_bytes).unwrap_or(usize::MAX),
             max_lines: usize::try_from(read.max_lines).unwrap_or(usize::MAX),
         },
+        bash: tool::BashSettings {
+            shell: bash.shell.as_ref().map(PathBuf::from),
+            prefix: bash.prefix.clone(),
+            timeout: bash.timeout,
+            max_timeout: bash.max_timeout,
+            max_bytes: usize::try_from(bash.max_bytes).unwrap_or(usize::MAX),
+            max_lines: usize::try_from(bash.max_lines).unwrap_or(usize::MAX),
+            background_at_exit: match bash.background_at_exit {
+                config::BackgroundAtExit::Kill => tool::BackgroundAtExit::Kill,
+                config::BackgroundAtExit::Leave => tool::BackgroundAtExit::Leave,
+            },
+            grace: settings.limits.grace,
+        },
+        fsync: settings.tools.fsync,
         home: env.home(),
-        ..tool::ToolSettings::default()
-    };
-    Ok(tool::builtin(&tool_settings, &names))
+        temporary: env.path("TMPDIR").unwrap_or_else(|| PathBuf::from(TEMPORARY)),
+        children: Some(children.supervisor.clone()),
+        masks,
+        clock: Arc::clone(clock),
+    }
 }
 
 /// Says where a value was written that turned out wrong, unless it stands on the command line under its own flag.

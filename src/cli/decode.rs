@@ -13,26 +13,6 @@ const ONLY_TEXT: &str = "only text can be sent";
 /// Bytes that are looked at to guess an encoding.
 const SAMPLE_BYTES: usize = 512;
 
-/// The kind of image a file's first bytes tell (tool rule I1), or `None`.
-pub(super) fn image_kind(bytes: &[u8]) -> Option<&'static str> {
-    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
-    const BMP_HEADER_BYTES: usize = 26;
-    let at = |start: usize, end: usize| bytes.get(start..end).unwrap_or_default();
-    if bytes.starts_with(PNG) && at(12, 16) == b"IHDR" {
-        Some("PNG")
-    } else if bytes.starts_with(b"\xff\xd8\xff") {
-        Some("JPEG")
-    } else if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
-        Some("GIF")
-    } else if bytes.starts_with(b"RIFF") && at(8, 12) == b"WEBP" {
-        Some("WebP")
-    } else if bytes.starts_with(b"BM") && bytes.len() >= BMP_HEADER_BYTES && at(6, 10) == [0; 4] {
-        Some("BMP")
-    } else {
-        None
-    }
-}
-
 /// Decodes UTF-8, with or without a mark, and UTF-16 with one. `name` stands in the error.
 pub(super) fn decode(bytes: &[u8], name: &str) -> Result<String, UsageError> {
     let (encoding, mark) = Encoding::for_bom(bytes).unwrap_or((encoding_rs::UTF_8, 0));

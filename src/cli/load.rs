@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::UsageError;
+use super::attach::{Album, Attachment};
 use super::prompt::{Joined, Part, Prompt, PromptRequest, StdinKind, StdinUse, plan};
 use super::stdin::{Patience, collect, spawn_reader, stdin_file, stdin_kind};
 use crate::port::Clock;
@@ -56,13 +57,14 @@ pub async fn load(request: &PromptRequest, io: PromptIo<'_>) -> Result<Prompt, U
     let plan = plan(request, io.stdin)?;
     let mut file = None;
     if let Some(path) = &plan.file {
-        file = Some(read_file(io.base, path, io.clock).await?);
+        file = Some(read_file(io.base, path, |file| file, io.clock).await?);
     }
     let mut attachments = Vec::new();
+    let mut album = Album::default();
     // Those of `-a` come first and are nothing but paths.
     let by_option = request.attachments.iter().filter(|path| path.as_os_str() != "-").count();
     for (at, path) in plan.attachments.iter().enumerate() {
-        let part = read_file(io.base, path, io.clock).await.map_err(|error| {
+        let part = read_file(io.base, path, Attachment::new, io.clock).await.map_err(|error| {
             // An `@word` may have been meant as text.
             if error.hint.is_none() && at >= by_option {
                 error.with_hint("after -- an argument with @ is plain text")
@@ -70,6 +72,8 @@ pub async fn load(request: &PromptRequest, io: PromptIo<'_>) -> Result<Prompt, U
                 error
             }
         })?;
+        // Before the next one is read.
+        album.admits(&part)?;
         attachments.push(part);
     }
     let joined = Joined::before_stdin(&plan, file, attachments)?;
@@ -83,10 +87,16 @@ pub async fn load(request: &PromptRequest, io: PromptIo<'_>) -> Result<Prompt, U
     joined.finish(Some(collect(chunks, "stdin", patience, io.clock, io.notice).await?))
 }
 
-async fn read_file(base: &Path, path: &Path, clock: &dyn Clock) -> Result<Part, UsageError> {
+/// Reads a file through what `wrap` makes of it.
+async fn read_file<R: Read>(
+    base: &Path,
+    path: &Path,
+    wrap: impl FnOnce(File) -> R + Send + 'static,
+    clock: &dyn Clock,
+) -> Result<Part, UsageError> {
     let name = path.display().to_string();
     let whole: PathBuf = base.join(path);
-    let chunks = spawn_reader(move || File::open(whole))
+    let chunks = spawn_reader(move || File::open(whole).map(wrap))
         .map_err(|error| UsageError::new(format!("cannot read {name}: {error}")))?;
     let mut silent = |_: &str| {};
     let bytes = collect(chunks, &name, Patience::Endless, clock, &mut silent).await?;

@@ -7,17 +7,31 @@
 //! Must not know: providers, tools, sessions, printing.
 
 mod args;
+mod attach;
+mod commands;
+mod completions;
 mod decode;
+mod describe;
 mod load;
+mod manual;
 mod overrides;
+mod parse;
 mod prompt;
 mod scan;
 mod stdin;
 mod usage;
 mod words;
 
-pub use args::{ColorChoice, Invocation, JsonLevel, ModelsArgs, RunArgs, Word, command, parse, short_help, wants_json};
+pub use args::{ColorChoice, JsonLevel, LayerArgs, RunArgs, Word};
+pub use attach::{IMAGE_BYTES_MAX, IMAGES_BYTES_MAX, IMAGES_MAX, PromptImage};
+pub use commands::{
+    ConfigArgs, ConfigCheckArgs, ConfigInitArgs, ConfigShowArgs, ConfigTrustArgs, ModelsArgs, SessionsArgs,
+    SessionsListArgs, SessionsShowArgs, Shell, ShowFormat,
+};
+pub use completions::completions;
+pub use describe::command;
 pub use load::{PromptIo, load};
+pub use parse::{Invocation, parse, short_help, wants_json};
 pub use prompt::{Part, Plan, Prompt, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, assemble, plan};
 pub use stdin::{NOTICE, stdin_kind};
 pub use usage::UsageError;

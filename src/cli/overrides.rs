@@ -11,7 +11,8 @@ use super::RunArgs;
 use crate::config::Override;
 
 impl RunArgs {
-    /// Every setting the flags give, in the order of the reference. `--set` and `--config` stay raw in their fields.
+    /// Every setting the flags give, in the order of the reference. Those that choose layers
+    /// stay as they are in `layers`.
     pub fn overrides(&self) -> Vec<Override> {
         let mut list = Vec::new();
         let mut add = |key, value, flag| list.push(Override { key, value, flag });
@@ -33,6 +34,9 @@ impl RunArgs {
         if let Some(level) = self.json {
             add("output.json", level.as_str().into(), "--json");
         }
+        if let Some(events) = &self.events {
+            add("output.events", events.clone().into(), "--events");
+        }
         if self.stream {
             add("output.stream", "always".into(), "--stream");
         }
@@ -50,6 +54,9 @@ impl RunArgs {
         }
         if let Some(timeout) = &self.timeout {
             add("limits.timeout", timeout.clone().into(), "--timeout");
+        }
+        if self.no_session {
+            add("session.persist", Value::Boolean(false), "--no-session");
         }
         list
     }

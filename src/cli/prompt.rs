@@ -1,16 +1,18 @@
 //! From the parts of a call to the prompt, without touching anything.
 //!
 //! Keeps true: parts stand in the order file, words, attachments, stdin, separated by a blank line and otherwise
-//! unchanged; an empty prompt is refused before anything is read or sent (IN-08); text is bounded by
-//! [`TEXT_BYTES_MAX`].
+//! unchanged; images stand apart, in the order they were attached; an empty prompt is refused before anything is read
+//! or sent (IN-08); text is bounded by [`TEXT_BYTES_MAX`].
 //!
 //! Must not know: how files and stdin are read.
 
 use std::path::{Path, PathBuf};
 
-use super::decode::{decode, image_kind};
+use super::attach::{Album, PromptImage};
+use super::decode::decode;
 use super::usage::shown;
 use super::{UsageError, Word};
+use crate::model::ImageKind;
 
 /// Bytes of text in a prompt.
 pub const TEXT_BYTES_MAX: usize = 10 * 1024 * 1024;
@@ -26,6 +28,8 @@ pub struct PromptRequest {
     /// `-a`, before the `@` words.
     pub attachments: Vec<PathBuf>,
     pub no_stdin: bool,
+    /// No prompt is a wish of its own (`-c` alone), told by an empty [`Prompt::text`].
+    pub may_be_empty: bool,
 }
 
 /// What file descriptor 0 is.
@@ -56,6 +60,8 @@ pub struct Plan {
     pub text: Option<String>,
     pub attachments: Vec<PathBuf>,
     pub stdin: StdinUse,
+    /// An empty stdin means no prompt, which is what was asked for.
+    pub may_be_empty: bool,
 }
 
 /// Bytes of a file, with the name to show.
@@ -76,9 +82,19 @@ pub struct Sources {
 /// A prompt ready to be sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
+    /// Empty only where images are the whole prompt.
     pub text: String,
+    /// In the order they were attached.
+    pub images: Vec<PromptImage>,
     /// For stderr: sentences without a final period.
     pub warnings: Vec<String>,
+}
+
+impl Prompt {
+    /// Whether there is no prompt, where that is allowed.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.images.is_empty()
+    }
 }
 
 /// Decides what to read.
@@ -109,7 +125,8 @@ pub fn plan(request: &PromptRequest, stdin: StdinKind) -> Result<Plan, UsageErro
     let text = (!text.is_empty()).then_some(text);
     let has_text = file.is_some() || text.is_some() || !attachments.is_empty();
     let stdin = stdin_use(request, stdin, explicit, has_text)?;
-    Ok(Plan { file, text, attachments, stdin })
+    let may_be_empty = request.may_be_empty && !explicit && !has_text;
+    Ok(Plan { file, text, attachments, stdin, may_be_empty })
 }
 
 enum Special {
@@ -137,6 +154,8 @@ fn stdin_use(
     has_text: bool,
 ) -> Result<StdinUse, UsageError> {
     let no_prompt = || UsageError::new("no prompt").with_hint(NO_PROMPT_HINT);
+    // Data on stdin may be a prompt but need not: it is looked for as if there were one already.
+    let has_text = has_text || request.may_be_empty;
     match (stdin, request.no_stdin) {
         (_, true) if explicit => Err(UsageError::new("- asks for stdin, but --no-stdin forbids it")),
         (StdinKind::Terminal, _) if explicit => Err(UsageError::new("- asks for stdin, but stdin is a terminal")
@@ -153,7 +172,7 @@ fn stdin_use(
 /// Puts the prompt together.
 ///
 /// # Errors
-/// A part is no text, an image, empty where it may not be, or all of it is too long.
+/// A part is no text, an image where that is none, empty where it may not be, or too long, or all of it is too long.
 pub fn assemble(plan: &Plan, sources: Sources) -> Result<Prompt, UsageError> {
     let Sources { file, attachments, stdin } = sources;
     Joined::before_stdin(plan, file, attachments)?.finish(stdin)
@@ -161,8 +180,11 @@ pub fn assemble(plan: &Plan, sources: Sources) -> Result<Prompt, UsageError> {
 
 /// Decodes a prompt file or stdin; an image there deserves a clearer word than "not UTF-8".
 fn decode_text(bytes: &[u8], name: &str) -> Result<String, UsageError> {
-    match image_kind(bytes) {
-        Some(kind) => Err(UsageError::new(format!("{name} is a {kind} image, not text"))),
+    match ImageKind::of(bytes) {
+        Some(kind) => {
+            let error = UsageError::new(format!("{name} is a {} image, not text", kind.name()));
+            Err(error.with_hint("-a FILE attaches an image"))
+        }
         None => decode(bytes, name),
     }
 }
@@ -171,13 +193,15 @@ fn decode_text(bytes: &[u8], name: &str) -> Result<String, UsageError> {
 #[derive(Default)]
 pub(super) struct Joined {
     text: String,
+    may_be_empty: bool,
+    images: Vec<PromptImage>,
 }
 
 impl Joined {
     /// The parts that need no wait, so that a mistake in one of them is found before stdin is waited for. Fails as
     /// [`assemble`] does.
     pub(super) fn before_stdin(plan: &Plan, file: Option<Part>, attachments: Vec<Part>) -> Result<Self, UsageError> {
-        let mut joined = Self::default();
+        let mut joined = Self { may_be_empty: plan.may_be_empty, ..Self::default() };
         if let Some(part) = file {
             let text = decode_text(&part.bytes, &part.name)?;
             if text.trim().is_empty() {
@@ -188,9 +212,11 @@ impl Joined {
         if let Some(text) = &plan.text {
             joined.add(text)?;
         }
+        let mut album = Album::default();
         for part in attachments {
-            if image_kind(&part.bytes).is_some() {
-                return Err(UsageError::new(format!("{}: images cannot be attached in this version", part.name)));
+            if album.admits(&part)? {
+                joined.images.push(PromptImage { name: shown_path(&part.name), bytes: part.bytes });
+                continue;
             }
             let text = decode(&part.bytes, &part.name)?;
             joined.add_block(&format!("<file path=\"{}\">", escape(&part.name)), &text, "</file>")?;
@@ -204,15 +230,16 @@ impl Joined {
         if let Some(bytes) = stdin {
             let text = decode_text(&bytes, "stdin")?;
             match (text.trim().is_empty(), self.text.is_empty()) {
-                (true, true) => {
+                (true, true) if self.may_be_empty => {}
+                (true, true) if self.images.is_empty() => {
                     return Err(UsageError::new("no prompt: stdin is empty").with_hint(NO_PROMPT_HINT));
                 }
-                (true, false) => warnings.push("stdin is empty; only the prompt was sent".to_owned()),
+                (true, _) => warnings.push("stdin is empty; only the prompt was sent".to_owned()),
                 (false, true) => self.add(&text)?,
                 (false, false) => self.add_block("<stdin>", &text, "</stdin>")?,
             }
         }
-        Ok(Prompt { text: self.text, warnings })
+        Ok(Prompt { text: self.text, images: self.images, warnings })
     }
 
     fn add(&mut self, part: &str) -> Result<(), UsageError> {

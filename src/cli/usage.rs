@@ -83,7 +83,11 @@ pub(super) fn from_clap(error: &clap::Error) -> UsageError {
             if argument == other {
                 return UsageError::new(format!("{argument} was given twice"));
             }
-            UsageError::new(format!("{argument} cannot be used with {other}"))
+            let failure = UsageError::new(format!("{argument} cannot be used with {other}"));
+            match conflict_remedy(&argument, &other) {
+                Some(remedy) => failure.with_hint(remedy),
+                None => failure,
+            }
         }
         ClapKind::InvalidUtf8 => not_utf8(),
         _ => UsageError::new(first_line(error)),
@@ -115,7 +119,22 @@ fn unknown_option(error: &clap::Error) -> UsageError {
     UsageError::new(message).with_hint(hint)
 }
 
+/// What to do about two options that contradict each other; the parser names them in either order.
+fn conflict_remedy(one: &str, other: &str) -> Option<&'static str> {
+    const REMEDIES: [([&str; 2], &str); 4] = [
+        (["--no-session", "--continue"], "leave one out: --no-session keeps nothing, --continue needs what was kept"),
+        (["--no-session", "--session"], "leave one out: --no-session keeps nothing, --session names what is kept"),
+        (["--json", "--stream"], "--json already writes everything as it comes"),
+        (["--quiet", "--verbose"], "leave one out"),
+    ];
+    let is_pair = |pair: &[&str; 2]| *pair == [one, other] || *pair == [other, one];
+    REMEDIES.iter().find(|(pair, _)| is_pair(pair)).map(|(_, remedy)| *remedy)
+}
+
 fn invalid_value(error: &clap::Error, argument: &str, value: &str) -> UsageError {
+    if argument == "--format" && words::is_later_format(value) {
+        return UsageError::new(format!("--format {value} is not available in this version"));
+    }
     let valid = text(error, ContextKind::ValidValue);
     let suggestion = text(error, ContextKind::SuggestedValue);
     let failure = UsageError::new(format!("{argument} cannot be `{value}`; it is one of {valid}"));

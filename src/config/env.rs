@@ -30,7 +30,7 @@ pub(super) const READ: [(&str, Option<&str>); 13] = [
 ];
 
 /// Those of them that are errors in this version; a typing mistake is never taken for one.
-const LATER: [&str; 4] = ["PIRN_LOG", "PIRN_MAX_COST", "PIRN_PROFILE", "PIRN_TRUST"];
+const LATER: [&str; 1] = ["PIRN_MAX_COST"];
 
 /// Variables of ours that children get: a pirn below a pirn sees them.
 const GIVEN_TO_CHILDREN: [&str; 9] = [
@@ -75,6 +75,11 @@ impl Env {
     pub fn from_pairs<N: Into<String>, V: Into<OsString>>(pairs: impl IntoIterator<Item = (N, V)>) -> Self {
         let vars = pairs.into_iter().map(|(name, value)| (name.into(), value.into()));
         Self { vars: vars.filter(|(_, value)| !value.is_empty()).collect() }
+    }
+
+    /// Every variable that holds something, for the environments of children.
+    pub fn all(&self) -> Vec<(OsString, OsString)> {
+        self.vars.iter().map(|(name, value)| (OsString::from(name), value.clone())).collect()
     }
 
     /// The text of a variable; `None` when it is unset, empty or not UTF-8.
@@ -200,7 +205,8 @@ mod tests {
     fn unknown_variables_of_ours_are_warned_about_with_a_suggestion() {
         let known = env(&[("PIRN", "1"), ("PIRN_RUN_TOKEN", "x"), ("PIRN_DEPTH", "1"), ("PIRN_ARG_PATH", "x")]);
         assert_eq!(known.warnings(), Vec::<String>::new());
-        assert_eq!(env(&[("PIRN_LOGG", "x")]).warnings(), ["unknown variable PIRN_LOGG"]);
+        assert_eq!(env(&[("PIRN_LOGG", "x")]).warnings(), ["unknown variable PIRN_LOGG (did you mean PIRN_LOG?)"]);
+        assert_eq!(env(&[("PIRN_MAX_COTS", "x")]).warnings(), ["unknown variable PIRN_MAX_COTS"]);
         let typo = env(&[("PIRN_MODLE", "x"), ("PIRN_WHATEVER", "x")]);
         assert_eq!(
             typo.warnings(),

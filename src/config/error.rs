@@ -13,12 +13,41 @@ use crate::model::{ErrorKind, ErrorRecord};
 /// How many errors are shown; the rest is counted.
 pub(super) const ERRORS_SHOWN_MAX: usize = 50;
 
+/// The layers that are files, lowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileLayer {
+    /// `/etc/pirn/pirn.toml`.
+    System,
+    /// The user's own.
+    User,
+    /// The nearest `pirn.toml`.
+    Project,
+    /// `--config` or `PIRN_CONFIG`.
+    Named,
+    /// The `[profiles.NAME]` in use, whichever file it stands in.
+    Profile,
+}
+
+impl FileLayer {
+    /// The word that listings use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Project => "project",
+            Self::Named => "named",
+            Self::Profile => "profile",
+        }
+    }
+}
+
 /// Where a setting was written.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     BuiltIn,
     /// Line and column count from 1; the column counts characters.
     File {
+        layer: FileLayer,
         file: Arc<str>,
         line: usize,
         column: usize,
@@ -30,13 +59,21 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Which layer wins: built in, file, environment, flags.
-    pub fn rank(&self) -> u8 {
+    /// Which layer wins: built in, the files, environment, flags.
+    pub fn rank(&self) -> (u8, Option<FileLayer>) {
         match self {
-            Self::BuiltIn => 0,
-            Self::File { .. } => 1,
-            Self::Env(_) => 2,
-            Self::Flag(_) => 3,
+            Self::BuiltIn => (0, None),
+            Self::File { layer, .. } => (1, Some(*layer)),
+            Self::Env(_) => (2, None),
+            Self::Flag(_) => (3, None),
+        }
+    }
+
+    /// The same place, read as a part of the profile in use.
+    pub(super) fn of_profile(self) -> Self {
+        match self {
+            Self::File { file, line, column, .. } => Self::File { layer: FileLayer::Profile, file, line, column },
+            other => other,
         }
     }
 }
@@ -45,7 +82,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built in"),
-            Self::File { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            Self::File { file, line, column, .. } => write!(f, "{file}:{line}:{column}"),
             Self::Env(name) | Self::Flag(name) => f.write_str(name),
         }
     }
@@ -59,20 +96,54 @@ pub struct ConfigError {
     pub message: String,
     /// The word that was probably meant.
     pub suggestion: Option<String>,
+    /// What to do about it.
+    pub remedy: Option<String>,
 }
 
 /// The place an error names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Setting(Origin),
     /// A file as a whole.
-    File(Arc<str>),
+    File {
+        layer: FileLayer,
+        file: Arc<str>,
+    },
+    /// A file as a whole, which the message names itself.
+    Named(FileLayer),
+    /// No file and no setting; the message says all.
+    Nowhere,
+}
+
+impl Place {
+    /// Layer by layer and, within a file, by position.
+    fn order(&self) -> (u8, Option<FileLayer>, &str, usize, usize) {
+        match self {
+            Self::Nowhere => (0, None, "", 0, 0),
+            Self::Named(layer) => (1, Some(*layer), "", 0, 0),
+            Self::File { layer, file } => (1, Some(*layer), file, usize::MAX, 0),
+            Self::Setting(origin) => {
+                let (rank, layer) = origin.rank();
+                match origin {
+                    Origin::File { file, line, column, .. } => (rank, layer, file, *line, *column),
+                    Origin::Env(name) => (rank, layer, name, 0, 0),
+                    // In the order in which they were given.
+                    Origin::BuiltIn | Origin::Flag(_) => (rank, layer, "", 0, 0),
+                }
+            }
+        }
+    }
 }
 
 impl ConfigError {
     /// An error at a setting, without a suggestion.
     pub fn new(at: Origin, message: impl Into<String>) -> Self {
-        Self { at: Place::Setting(at), message: message.into(), suggestion: None }
+        Self::at(Place::Setting(at), message)
+    }
+
+    /// An error at any place, without a suggestion.
+    pub fn at(at: Place, message: impl Into<String>) -> Self {
+        Self { at, message: message.into(), suggestion: None, remedy: None }
     }
 
     /// The same error with the word that was probably meant.
@@ -82,11 +153,19 @@ impl ConfigError {
         self
     }
 
+    /// The same error with what to do about it.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
     /// The place and what is wrong, without the suggestion.
     fn bare(&self) -> String {
         match &self.at {
             Place::Setting(origin) => format!("{origin}: {}", self.message),
-            Place::File(file) => format!("{file}: {}", self.message),
+            Place::File { file, .. } => format!("{file}: {}", self.message),
+            Place::Named(_) | Place::Nowhere => self.message.clone(),
         }
     }
 }
@@ -94,8 +173,11 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.bare())?;
-        match &self.suggestion {
-            Some(word) => write!(f, " (did you mean {word}?)"),
+        if let Some(word) = &self.suggestion {
+            write!(f, " (did you mean {word}?)")?;
+        }
+        match &self.remedy {
+            Some(remedy) => write!(f, "; {remedy}"),
             None => Ok(()),
         }
     }
@@ -108,7 +190,7 @@ pub struct ConfigErrors(Vec<ConfigError>);
 impl ConfigErrors {
     /// `None` when there is nothing to report.
     pub fn from_list(mut errors: Vec<ConfigError>) -> Option<Self> {
-        errors.sort_by(|a, b| a.at.cmp(&b.at));
+        errors.sort_by(|a, b| a.at.order().cmp(&b.at.order()));
         (!errors.is_empty()).then_some(Self(errors))
     }
 
@@ -117,15 +199,16 @@ impl ConfigErrors {
         self.0.iter()
     }
 
-    /// The record that ends the program: kind `config`, one error a line; a single suggestion becomes the hint.
+    /// The record that ends the program: kind `config`, one error a line. What to do about a single error, or the word
+    /// it probably meant, becomes the hint.
     pub fn record(&self) -> ErrorRecord {
-        match self.0.as_slice() {
-            [ConfigError { suggestion: Some(word), .. }] => {
-                let message = self.0.iter().map(ConfigError::bare).collect::<String>();
-                ErrorRecord::new(ErrorKind::Config, message).with_hint(format!("did you mean {word}?"))
-            }
-            _ => ErrorRecord::new(ErrorKind::Config, self.to_string()),
-        }
+        let [error] = self.0.as_slice() else { return ErrorRecord::new(ErrorKind::Config, self.to_string()) };
+        let hint = match (&error.remedy, &error.suggestion) {
+            (Some(remedy), _) => remedy.clone(),
+            (None, Some(word)) => format!("did you mean {word}?"),
+            (None, None) => return ErrorRecord::new(ErrorKind::Config, error.bare()),
+        };
+        ErrorRecord::new(ErrorKind::Config, error.bare()).with_hint(hint)
     }
 }
 

@@ -54,6 +54,15 @@ pub(super) fn references(text: &str) -> Result<Vec<String>, ExpandError> {
     Ok(pieces(text)?.into_iter().filter_map(name).collect())
 }
 
+/// The text of a value outside of references without a default; a default is text. `None`: a reference is malformed.
+pub(super) fn literals(text: &str) -> Option<Vec<&str>> {
+    let literal = |piece| match piece {
+        Piece::Literal(text) => Some(text),
+        Piece::Reference { default, .. } => default.filter(|default| !default.is_empty()),
+    };
+    Some(pieces(text).ok()?.into_iter().filter_map(literal).collect())
+}
+
 /// Whether a text is one reference and nothing else.
 pub(super) fn is_reference(text: &str) -> bool {
     matches!(pieces(text).as_deref(), Ok([Piece::Reference { .. }]))

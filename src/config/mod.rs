@@ -53,33 +53,56 @@
 //! A key keeps its name, its unit and its meaning. New keys may come in any version; one that goes is named here and in
 //! the changelog, and stays an error that says what to write instead.
 
+mod check;
+mod consent;
+mod context;
 mod env;
 mod error;
 mod expand;
+mod file;
+mod find;
+mod json_schema;
+mod layer;
 mod load;
 mod node;
+mod place;
+mod profile;
+mod programs;
 mod read;
+mod read_place;
+mod read_table;
 mod rule;
 mod schema;
+mod secret;
 mod settings;
+mod show;
 mod suggest;
+mod tree;
+mod trust;
 mod units;
-mod unread;
 mod url;
+mod written;
 
+pub use consent::{Trusted, config_paths, distrust_file, project_file_of, trust_file};
+pub use context::{ContextFile, ContextFiles, context_files};
 pub use env::{Env, Proxies};
-pub use error::{ConfigError, ConfigErrors, Origin, Place};
+pub use error::{ConfigError, ConfigErrors, FileLayer, Origin, Place};
 pub use expand::{ExpandError, expand};
-pub use load::{Override, Sources, load, load_with_wish};
+pub use json_schema::json_schema;
+pub use load::{Examined, FoundFile, Override, Sources, Trust, examine, load, load_with_wish};
+pub use place::PlaceError;
+pub use programs::{Program, programs};
 pub use read::key_path;
 pub use schema::{KeyInfo, keys};
 pub use settings::{
-    ApiKey, Confine, InputSettings, JsonLevel, LimitSettings, ModelSettings, OutputSettings, PriceSettings,
-    ProviderSettings, ReadSettings, Settings, ToolSettings, When,
+    ApiKey, BackgroundAtExit, BashSettings, Confine, ContextSettings, Durability, EnvInherit, EnvSettings,
+    InputSettings, JsonLevel, LimitSettings, LockMode, ModelSettings, OutputSettings, PriceSettings, ProviderSettings,
+    ReadSettings, SessionSettings, Settings, ToolSettings, When,
 };
+pub use show::show;
 pub use suggest::nearest;
+pub use trust::TrustError;
 pub use units::{UnitError, parse_duration, parse_size};
-pub use unread::refuse_unread;
 pub use url::{host, host_name, is_loopback};
 
 /// The built-in layer as a commented file; a test proves that it says what [`Settings::default`] says.

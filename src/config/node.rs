@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{ConfigError, Origin, Place};
+use super::error::{ConfigError, FileLayer, Origin, Place};
 
 /// How many syntax errors of one file are reported; the parser goes on behind an error and may see ghosts.
 const SYNTAX_ERRORS_MAX: usize = 5;
@@ -69,6 +69,21 @@ impl Node {
         Self { data, at: self.at }
     }
 
+    /// The value as it would be written in a file, for listings. A date is never kept.
+    pub(super) fn to_toml(&self) -> toml::Value {
+        match &self.data {
+            Data::Text(text) | Data::Loose(text) => toml::Value::String(text.clone()),
+            Data::Int(number) => toml::Value::Integer(*number),
+            Data::Float(number) => toml::Value::Float(*number),
+            Data::Bool(value) => toml::Value::Boolean(*value),
+            Data::Date => toml::Value::String(String::new()),
+            Data::List(items) => toml::Value::Array(items.iter().map(Self::to_toml).collect()),
+            Data::Table(entries) => {
+                toml::Value::Table(entries.iter().map(|(name, node)| (name.text.clone(), node.to_toml())).collect())
+            }
+        }
+    }
+
     /// The value as JSON; `Err` holds the part that JSON cannot say.
     pub(super) fn into_json(self) -> Result<Value, Self> {
         let Self { data, at } = self.settle(false);
@@ -91,20 +106,21 @@ impl Node {
 }
 
 /// Parses a file. Its name stands in every error.
-pub(super) fn parse_file(name: &Arc<str>, text: &str) -> Result<Node, Vec<ConfigError>> {
+pub(super) fn parse_file(layer: FileLayer, name: &Arc<str>, text: &str) -> Result<Node, Vec<ConfigError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = Lines::new(text);
     let place = |offset: usize| {
         let (line, column) = lines.locate(offset);
-        Origin::File { file: Arc::clone(name), line, column }
+        Origin::File { layer, file: Arc::clone(name), line, column }
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         return Ok(Node { data: table_data(table.get_ref(), &place), at: place(0) });
     }
     let report = |error: &toml::de::Error| {
-        let at = error.span().map_or_else(|| Place::File(Arc::clone(name)), |span| Place::Setting(place(span.start)));
-        ConfigError { at, message: error.message().to_owned(), suggestion: None }
+        let whole = || Place::File { layer, file: Arc::clone(name) };
+        let at = error.span().map_or_else(whole, |span| Place::Setting(place(span.start)));
+        ConfigError::at(at, error.message())
     };
     Err(errors.iter().take(SYNTAX_ERRORS_MAX).map(report).collect())
 }

@@ -5,33 +5,22 @@
 //!
 //! Must not know: layers, what a setting does.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
 use std::time::Duration;
-
-use serde_json::{Map, Value};
 
 use super::error::{ConfigError, Origin};
 use super::expand::{is_name, is_reference, references};
-use super::node::{Data, Name, Node};
+use super::node::{Data, Node};
+use super::secret::holds_text;
 use super::settings::ApiKey;
 use super::suggest::nearest;
 use super::units::{UnitError, parse_duration, parse_size};
 use crate::model::Secret;
 
-/// The largest file a configuration or an `@file` in it may be, in bytes.
-pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
-
 /// Items of a list; more are a mistake, and each may cost a look at the disk.
 const LIST_ITEMS_MAX: usize = 10_000;
 
-/// Headers that the HTTP client makes from the request itself; another one would contradict it (HTTP-3).
-const OWN_HEADERS: [&str; 4] = ["connection", "content-length", "host", "transfer-encoding"];
-
-/// The wires that can be named, and the one that exists.
-const APIS: [&str; 4] = ["anthropic-messages", "openai-completions", "openai-responses", "google-generative-ai"];
-const API_NOW: &str = "openai-completions";
+/// The word for no tool at all.
+const NO_TOOLS: &str = "none";
 
 pub(super) type Read<V> = Result<V, ConfigError>;
 
@@ -43,7 +32,23 @@ pub(super) fn later(key: &str, at: Origin) -> ConfigError {
 /// A part of a dotted key as TOML needs it written.
 pub(super) fn quoted(part: &str) -> String {
     let bare = !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    if bare { part.to_owned() } else { format!("{part:?}") }
+    if bare { part.to_owned() } else { basic(part) }
+}
+
+/// A text in double quotes, as TOML needs it written.
+pub(super) fn basic(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
 }
 
 /// A key as errors and origins write it, from its parts.
@@ -60,11 +65,11 @@ pub(super) fn texts(list: Vec<(String, Origin)>) -> Vec<String> {
 pub(super) struct KeyName<'a>(pub(super) &'a str);
 
 impl KeyName<'_> {
-    fn wrong(self, at: &Origin, problem: impl std::fmt::Display) -> ConfigError {
+    pub(super) fn wrong(self, at: &Origin, problem: impl std::fmt::Display) -> ConfigError {
         ConfigError::new(at.clone(), format!("{} {problem}", self.0))
     }
 
-    fn expected(self, what: &str, node: &Node) -> ConfigError {
+    pub(super) fn expected(self, what: &str, node: &Node) -> ConfigError {
         self.wrong(&node.at, format_args!("must be {what}, not {}", node.kind()))
     }
 
@@ -152,7 +157,7 @@ impl KeyName<'_> {
         items.into_iter().map(text).collect()
     }
 
-    fn too_many(self, at: &Origin) -> ConfigError {
+    pub(super) fn too_many(self, at: &Origin) -> ConfigError {
         self.wrong(at, format_args!("must not have more than {LIST_ITEMS_MAX} items"))
     }
 
@@ -181,51 +186,26 @@ impl KeyName<'_> {
         let edits = !items.is_empty() && items.iter().all(|item| item.starts_with(['+', '-']));
         if !edits {
             list.clear();
+        } else if list.is_empty() {
+            // What is edited is nothing, not what stands below it.
+            list.push(NO_TOOLS.to_owned());
         }
         list.extend(items);
         Ok(())
     }
 
-    /// `@file` is read here; anything with a line break is text.
-    pub(super) fn prompt(self, dir: &Path, text: String, at: &Origin) -> Read<String> {
-        let path = text.strip_prefix('@').filter(|path| !path.is_empty() && !path.contains('\n'));
-        let Some(path) = path else { return Ok(text) };
-        let path = dir.join(path);
-        let bytes = read_bounded(&path)
-            .map_err(|problem| self.wrong(at, format_args!("cannot be read from {}: {problem}", path.display())))?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let offset = error.utf8_error().valid_up_to();
-            self.wrong(at, format_args!("cannot be read from {}: not UTF-8 at byte {offset}", path.display()))
-        })?;
-        Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).trim_end().to_owned())
-    }
-
-    /// One text stands for a list of one.
-    pub(super) fn prompts(self, dir: &Path, node: Node) -> Read<Vec<String>> {
-        let node = node.settle(true);
-        let list = match node.data {
-            Data::Text(text) => vec![(text, node.at)],
-            _ => self.list(node)?,
-        };
-        list.into_iter().map(|(text, at)| self.prompt(dir, text, &at)).collect()
-    }
-
-    pub(super) fn api(self, node: Node) -> Read<String> {
-        let (word, at) = self.text(node)?;
-        match self.word(&APIS, &word, &at)? {
-            API_NOW => Ok(word),
-            _ => Err(later(&format!("{} = {word:?}", self.0), at)),
-        }
-    }
-
-    /// The forms of a key; one that is written out belongs in a file nobody else reads.
-    pub(super) fn api_key(self, private: bool, node: Node) -> Read<ApiKey> {
+    /// The forms of a key, and whether listings must hide it; one that is written out belongs in a file nobody else
+    /// reads.
+    pub(super) fn api_key(self, private: bool, node: Node) -> Read<(ApiKey, bool)> {
         let (text, at) = self.text(node)?;
         if text.is_empty() {
-            return Ok(ApiKey::Keyless);
+            return Ok((ApiKey::Keyless, false));
         }
-        if text.starts_with('!') {
-            return Err(later(&format!("{} = \"!command\"", self.0), at));
+        if let Some(command) = text.strip_prefix('!') {
+            if command.trim().is_empty() {
+                return Err(self.wrong(&at, "begins with \"!\" and names no command"));
+            }
+            return Ok((ApiKey::Command(command.to_owned()), false));
         }
         let text = match text.strip_prefix('$') {
             Some(name) if is_name(name) => format!("${{{name}}}"),
@@ -238,94 +218,34 @@ impl KeyName<'_> {
         };
         let variables = references(&text).map_err(|problem| self.wrong(&at, format_args!("is wrong: {problem}")))?;
         if variables.is_empty() && !private {
-            let problem = "may be written out only in a file that nobody else can read (chmod 600); write \"$NAME\"";
+            let problem = "may be written out only in a file of your own that nobody else can read (chmod 600), and not \
+                           in a project's; write \"$NAME\"";
             return Err(self.wrong(&at, problem));
         }
-        Ok(ApiKey::Template { text: Secret::new(text), variables })
+        let hidden = holds_text(&text);
+        Ok((ApiKey::Template { text: Secret::new(text), variables }, hidden))
     }
 
-    /// `false` removes a header (HTTP-3).
-    pub(super) fn headers(self, node: Node) -> Read<Vec<(String, Option<String>, Origin)>> {
+    pub(super) fn words<'w>(self, words: &'w [&'w str], list: &[(String, Origin)]) -> Read<Vec<&'w str>> {
+        list.iter().map(|(word, at)| self.word(words, word, at)).collect()
+    }
+
+    /// One text stands for a list of one.
+    pub(super) fn one_or_more(self, node: Node) -> Read<Vec<(String, Origin)>> {
+        let node = node.settle(true);
+        match node.data {
+            Data::Text(text) => Ok(vec![(text, node.at)]),
+            Data::List(_) => self.list(node),
+            _ => Err(self.expected("a string or an array of strings", &node)),
+        }
+    }
+
+    pub(super) fn codes(self, node: Node, min: u8, max: u8) -> Read<Vec<u8>> {
         let node = node.settle(false);
-        let Data::Table(entries) = node.data else { return Err(self.expected("a table", &node)) };
-        let header = |(name, node): (Name, Node)| {
-            let key = format!("{}.{}", self.0, quoted(&name.text));
-            let key = KeyName(&key);
-            if name.text.is_empty() || !name.text.bytes().all(is_token) {
-                return Err(key.wrong(&name.at, "is no valid header name"));
-            }
-            if OWN_HEADERS.iter().any(|own| name.text.eq_ignore_ascii_case(own)) {
-                return Err(key.wrong(&name.at, "cannot be set; the request itself decides it"));
-            }
-            let removed = match &node.data {
-                Data::Bool(value) => !value,
-                Data::Loose(written) => written == "false",
-                _ => false,
-            };
-            if removed {
-                return Ok((name.text, None, node.at));
-            }
-            let node = node.settle(true);
-            match node.data {
-                Data::Text(value) if !is_header_value(&value) => {
-                    Err(key.wrong(&node.at, "must not contain control characters"))
-                }
-                Data::Text(value) => Ok((name.text, Some(value), node.at)),
-                _ => Err(key.expected("a string, or false to remove the header", &node)),
-            }
-        };
-        entries.into_iter().map(header).collect()
-    }
-
-    /// A table without the `own` keys.
-    pub(super) fn object(self, own: &[&str], node: Node) -> Read<Map<String, Value>> {
-        let node = node.settle(false);
-        let Data::Table(entries) = node.data else { return Err(self.expected("a table", &node)) };
-        let value = |(name, node): (Name, Node)| {
-            if own.contains(&name.text.as_str()) {
-                let key = format!("{}.{}", self.0, name.text);
-                return Err(KeyName(&key).wrong(&name.at, "cannot be set; the run itself decides it"));
-            }
-            let value = node.into_json();
-            let value = value.map_err(|part| self.wrong(&part.at, format_args!("cannot hold {}", part.kind())))?;
-            Ok((name.text, value))
-        };
-        entries.into_iter().map(value).collect()
-    }
-}
-
-/// Whether a text can be a header's value.
-pub(super) fn is_header_value(value: &str) -> bool {
-    !value.contains(|c: char| c.is_control() && c != '\t')
-}
-
-/// RFC 9110 `tchar`.
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-/// Why a file could not be read whole.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FileError {
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    #[error("larger than {FILE_BYTES_MAX} bytes")]
-    TooLarge,
-}
-
-/// Reads a file of at most [`FILE_BYTES_MAX`] bytes.
-fn read_bounded(path: &Path) -> Result<Vec<u8>, FileError> {
-    read_open(&File::open(path)?)
-}
-
-/// Reads an open file of at most [`FILE_BYTES_MAX`] bytes.
-pub(super) fn read_open(file: &File) -> Result<Vec<u8>, FileError> {
-    let mut bytes = Vec::new();
-    let mut limited = file.take(FILE_BYTES_MAX + 1);
-    limited.read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length <= FILE_BYTES_MAX) {
-        Ok(bytes)
-    } else {
-        Err(FileError::TooLarge)
+        let Data::List(items) = node.data else { return Err(self.expected("an array of whole numbers", &node)) };
+        if items.len() > LIST_ITEMS_MAX {
+            return Err(self.too_many(&node.at));
+        }
+        items.into_iter().map(|item| self.whole(item, min, max)).collect()
     }
 }

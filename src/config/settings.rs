@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::Origin;
+use super::error::{ConfigError, Origin};
+use super::read::key_path;
+use super::written::Written;
 use crate::model::{Headers, Input, Secret, Thinking};
 use crate::port::{Cache, Execution};
 
@@ -80,6 +82,50 @@ words! {
     }
 }
 
+words! {
+    /// When what a session writes is forced to the disk.
+    Durability {
+        None = "none",
+        #[default]
+        Normal = "normal",
+        Full = "full",
+    }
+}
+
+words! {
+    /// Whether a session is locked while it is written.
+    LockMode {
+        #[default]
+        Require = "require",
+        /// For file systems without locks.
+        Off = "off",
+    }
+}
+
+words! {
+    /// What becomes of a command's background processes when the program ends.
+    BackgroundAtExit {
+        #[default]
+        Kill = "kill",
+        Leave = "leave",
+    }
+}
+
+words! {
+    /// Which variables children get.
+    EnvInherit {
+        /// All but those that look like secrets.
+        #[default]
+        Filtered = "filtered",
+        /// Those that a shell needs.
+        Core = "core",
+        /// `PATH` alone.
+        None = "none",
+        /// All but keys of providers.
+        All = "all",
+    }
+}
+
 /// The effective settings. [`Settings::default`] is the built-in layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -93,21 +139,30 @@ pub struct Settings {
     pub input: InputSettings,
     pub output: OutputSettings,
     pub limits: LimitSettings,
+    pub session: SessionSettings,
+    pub context: ContextSettings,
     pub tools: ToolSettings,
+    pub env: EnvSettings,
+    /// The profile in use.
+    pub profile: Option<String>,
+    /// Whether system, user and project files, and context files, are ignored.
+    pub bare: bool,
     pub providers: BTreeMap<String, ProviderSettings>,
     /// Aliases.
     pub models: BTreeMap<String, ModelSettings>,
     /// Things worth a warning that do not stop a run.
     pub warnings: Vec<String>,
-    pub(super) origins: BTreeMap<String, Origin>,
+    pub(super) written: Written,
     /// Written by the loader as it reads them.
     pub(super) files: Vec<PathBuf>,
+    /// The directory of the project file in use.
+    pub(super) project: Option<PathBuf>,
 }
 
 impl Settings {
     /// Where the value of a key was written, the key as in errors: `limits.max_turns`, `providers.local.base_url`.
     pub fn origin(&self, key: &str) -> &Origin {
-        self.origins.get(key).unwrap_or(&Origin::BuiltIn)
+        self.written.origins.get(key).unwrap_or(&Origin::BuiltIn)
     }
 
     /// The configuration files that were read, lowest layer first, absolute if the working directory was.
@@ -117,7 +172,24 @@ impl Settings {
 
     /// Every key that was written somewhere, sorted.
     pub fn written(&self) -> impl Iterator<Item = (&str, &Origin)> {
-        self.origins.iter().map(|(key, origin)| (key.as_str(), origin))
+        self.written.origins.iter().map(|(key, origin)| (key.as_str(), origin))
+    }
+
+    /// The providers whose key is the output of a command: name, command, where it was written.
+    pub fn key_commands(&self) -> impl Iterator<Item = (&str, &str, &Origin)> {
+        self.providers.iter().filter_map(|(name, provider)| match &provider.api_key {
+            Some(ApiKey::Command(command)) => {
+                Some((name.as_str(), command.as_str(), self.origin(&key_path(&["providers", name, "api_key"]))))
+            }
+            _ => None,
+        })
+    }
+
+    /// Sets the key of a provider to what its command printed.
+    pub fn give_key(&mut self, provider: &str, key: Secret) {
+        if let Some(provider) = self.providers.get_mut(provider) {
+            provider.api_key = Some(ApiKey::Given(key));
+        }
     }
 }
 
@@ -131,12 +203,18 @@ impl Default for Settings {
             input: InputSettings { stdin_wait: Some(Duration::from_secs(30)) },
             output: OutputSettings::default(),
             limits: LimitSettings::default(),
+            session: SessionSettings::default(),
+            context: ContextSettings::default(),
             tools: ToolSettings::default(),
+            env: EnvSettings::default(),
+            profile: None,
+            bare: false,
             providers: BTreeMap::new(),
             models: BTreeMap::new(),
             warnings: Vec::new(),
-            origins: BTreeMap::new(),
+            written: Written::default(),
             files: Vec::new(),
+            project: None,
         }
     }
 }
@@ -158,6 +236,9 @@ pub struct OutputSettings {
     /// Show thinking on stderr.
     pub thinking: bool,
     pub color: When,
+    /// A file that gets all events as JSON lines, absolute if the working directory was; `{session}` and `{date}` are
+    /// for the one who opens it.
+    pub events: Option<String>,
     /// Between two lines of life on a stderr that is no terminal. `None` = none.
     pub heartbeat: Option<Duration>,
 }
@@ -170,6 +251,7 @@ impl Default for OutputSettings {
             verbosity: 0,
             thinking: false,
             color: When::Auto,
+            events: None,
             heartbeat: Some(Duration::from_secs(60)),
         }
     }
@@ -209,6 +291,50 @@ impl Default for LimitSettings {
     }
 }
 
+/// The keys of `[session]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSettings {
+    /// Whether anything is kept on disk.
+    pub persist: bool,
+    /// `None` = below the state directory.
+    pub dir: Option<PathBuf>,
+    pub durability: Durability,
+    pub lock: LockMode,
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        Self { persist: true, dir: None, durability: Durability::Normal, lock: LockMode::Require }
+    }
+}
+
+/// The keys of `[context]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContextSettings {
+    /// Names looked for in each directory.
+    pub files: Vec<String>,
+    /// Of all of them together.
+    pub max_bytes: u64,
+}
+
+impl Default for ContextSettings {
+    fn default() -> Self {
+        Self { files: vec!["AGENTS.md".to_owned()], max_bytes: 64 << 10 }
+    }
+}
+
+/// The keys of `[env]`: what children get.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvSettings {
+    pub inherit: EnvInherit,
+    /// Names that always pass.
+    pub pass: Vec<String>,
+    /// Names and globs that never do. Layers only add to it.
+    pub drop: Vec<String>,
+    /// References are expanded.
+    pub set: BTreeMap<String, String>,
+}
+
 /// The keys of `[tools]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolSettings {
@@ -220,6 +346,11 @@ pub struct ToolSettings {
     /// Relative to the run's working directory.
     pub roots: Vec<PathBuf>,
     pub confine: Confine,
+    /// Mask what looks like a secret in results; keys of providers are masked anyway.
+    pub redact: bool,
+    /// Force what tools write to the disk.
+    pub fsync: bool,
+    pub bash: BashSettings,
     pub read: ReadSettings,
 }
 
@@ -231,7 +362,40 @@ impl Default for ToolSettings {
             max_parallel: 16,
             roots: vec![PathBuf::from(".")],
             confine: Confine::Write,
+            redact: true,
+            fsync: false,
+            bash: BashSettings::default(),
             read: ReadSettings { line_numbers: false, max_bytes: 50 << 10, max_lines: 2000 },
+        }
+    }
+}
+
+/// The keys of `[tools.bash]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BashSettings {
+    /// A name on PATH or an absolute path; `None` = the first of `/bin/bash`, `bash` and `sh` that exists (tool rule B1).
+    pub shell: Option<String>,
+    /// Lines that go before each command.
+    pub prefix: String,
+    /// Of a command that asks for none. `None` = no limit.
+    pub timeout: Option<Duration>,
+    /// The longest one a command may ask for. `None` = no limit.
+    pub max_timeout: Option<Duration>,
+    pub max_bytes: u64,
+    pub max_lines: u32,
+    pub background_at_exit: BackgroundAtExit,
+}
+
+impl Default for BashSettings {
+    fn default() -> Self {
+        Self {
+            shell: None,
+            prefix: String::new(),
+            timeout: Some(Duration::from_secs(300)),
+            max_timeout: Some(Duration::from_secs(3600)),
+            max_bytes: 50 << 10,
+            max_lines: 2000,
+            background_at_exit: BackgroundAtExit::Kill,
         }
     }
 }
@@ -259,6 +423,8 @@ pub struct ProviderSettings {
     pub cache: Cache,
     /// Dialect switches.
     pub compat: Map<String, Value>,
+    /// References to variables that are not set, in keys that were left out; an error once the provider is used.
+    pub unset: Vec<ConfigError>,
 }
 
 /// Where the key of a provider comes from.
@@ -272,6 +438,10 @@ pub enum ApiKey {
         /// The variables it refers to.
         variables: Vec<String>,
     },
+    /// The output of a command, run by those who use the provider.
+    Command(String),
+    /// The key as it is: what the command printed.
+    Given(Secret),
 }
 
 /// One `[models.NAME]` table: an alias, and facts that beat the catalogue's.

@@ -12,12 +12,14 @@ mod error;
 mod event;
 mod facts;
 mod ids;
+mod image;
 pub mod message;
 mod outcome;
 mod partial;
 mod secret;
 pub mod session;
 mod stop;
+mod time;
 mod usage;
 
 pub use builder::MessageBuilder;
@@ -25,6 +27,7 @@ pub use error::{ErrorKind, ErrorRecord, ErrorRow};
 pub use event::{BlockEvent, Event, MERGED_BYTES_MAX, ToolResultView};
 pub use facts::{Input, Model, PriceTier, Prices, Thinking, ThinkingStyle};
 pub use ids::{CallIds, EntryId, RunId, short_id};
+pub use image::ImageKind;
 #[doc(inline)]
 pub use message::{
     ArgumentsError, AssistantBlock, AssistantHead, AssistantMessage, Content, CustomMessage, Diagnostic, Extra,
@@ -37,4 +40,5 @@ pub use session::{
     UsageKind, UsageRow, Write,
 };
 pub use stop::StopReason;
+pub use time::{rfc3339, stamp};
 pub use usage::{Cost, Usage};

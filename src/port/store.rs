@@ -131,6 +131,9 @@ pub enum StoreError {
     /// The transaction breaks a rule; it would corrupt the session.
     #[error("invalid transaction: {0}")]
     Invalid(String),
+    /// A scan starts at an entry that does not exist.
+    #[error("there is no entry {0}")]
+    NoEntry(EntryId),
     /// The file holds what no version of ours wrote.
     #[error("{file}: line {line} is damaged: {reason}")]
     Corrupt { file: String, line: u64, reason: String },

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -178,7 +179,7 @@ impl Inner {
             registry.before = Some(Before::now());
         }
         let started = command.spawn();
-        let started = started.map_err(|source| explain(source, &spec.program, &spec.cwd, &spec.label))?;
+        let started = started.map_err(|source| explain(source, &command, &spec.label))?;
         // What `std` holds of it is dropped: the group waits for its leader and reaps it, by number.
         let id = pid(started.id())
             .ok_or(SpawnError::Io { label: spec.label.clone(), source: io::ErrorKind::Other.into() })?;
@@ -326,18 +327,32 @@ fn connect(command: &mut Command, output: Output) -> io::Result<Pipes> {
 }
 
 /// What the system's error means. The kinds do not tell whose file is missing, so the files are asked.
-fn explain(source: io::Error, program: &std::path::Path, cwd: &std::path::Path, label: &str) -> SpawnError {
+fn explain(source: io::Error, command: &Command, label: &str) -> SpawnError {
+    let program = Path::new(command.get_program());
+    let cwd = command.get_current_dir().unwrap_or(Path::new(""));
+    let is_missing = || !candidates(command).iter().any(|path| path.exists());
     match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if !cwd.is_dir() => {
             SpawnError::NoDirectory(cwd.to_owned())
         }
-        io::ErrorKind::NotFound if program.is_absolute() && program.exists() => {
-            SpawnError::NoInterpreter(program.to_owned())
+        // A directory of the path that may not be read counts as a refusal.
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied if is_missing() => {
+            SpawnError::NotFound(program.to_owned())
         }
-        io::ErrorKind::NotFound => SpawnError::NotFound(program.to_owned()),
+        io::ErrorKind::NotFound => SpawnError::NoInterpreter(program.to_owned()),
         io::ErrorKind::PermissionDenied => SpawnError::NotAllowed { program: program.to_owned(), cwd: cwd.to_owned() },
         io::ErrorKind::ArgumentListTooLong => SpawnError::TooLong(label.to_owned()),
         io::ErrorKind::InvalidInput => SpawnError::Nul(label.to_owned()),
         _ => SpawnError::Io { label: label.to_owned(), source },
     }
+}
+
+/// The files that a program may be.
+fn candidates(command: &Command) -> Vec<PathBuf> {
+    let program = Path::new(command.get_program());
+    if program.components().count() > 1 || program.is_absolute() {
+        return vec![program.to_owned()];
+    }
+    let path = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, value)| value);
+    path.into_iter().flat_map(std::env::split_paths).map(|directory| directory.join(program)).collect()
 }

@@ -96,15 +96,8 @@ impl Process {
     }
 
     /// Its environment as it was when its program started; `None` when it may not be read.
-    #[cfg(target_os = "linux")]
     pub(super) fn environment(&self) -> Option<Environment> {
-        read_bounded(&format!("/proc/{}/environ", self.id), ENVIRONMENT_BYTES_MAX).map(Environment)
-    }
-
-    /// Other systems show no environment.
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn environment(&self) -> Option<Environment> {
-        None
+        environment(self.id)
     }
 
     /// Whether this is still the process of that number, and runs.
@@ -112,21 +105,36 @@ impl Process {
         Self::read(self.id).is_some_and(|now| now.start_time == self.start_time && !now.is_zombie)
     }
 
-    /// Sends it a signal, and never to another process that got its number since.
+    /// Sends it a signal, and never to another process that got its number since. Fails silently: one that has ended
+    /// meanwhile, or runs as another user, is left.
     pub(super) fn signal(&self, signal: Signal) {
         let Some(id) = pid(self.id) else {
             return;
         };
-        let sent = match pinned(id) {
-            Pinned::By(handle) if self.still_runs() => handle.signal(signal),
-            // Without handles the check and the signal are two moments, a few microseconds apart.
-            Pinned::Unsupported if self.still_runs() => rustix::process::kill_process(id, signal),
-            Pinned::By(_) | Pinned::Unsupported | Pinned::Gone => Ok(()),
-        };
-        match sent {
-            // One that has ended meanwhile, or runs as another user, is left.
+        match self.send(id, signal) {
             Ok(()) | Err(_) => {}
         }
+    }
+
+    /// A handle names this one process even after it is gone, so what is checked is what is signalled.
+    #[cfg(target_os = "linux")]
+    fn send(&self, id: Pid, signal: Signal) -> rustix::io::Result<()> {
+        use rustix::io::Errno;
+        use rustix::process::{PidfdFlags, kill_process, pidfd_open, pidfd_send_signal};
+
+        match pidfd_open(id, PidfdFlags::empty()) {
+            Ok(handle) if self.still_runs() => pidfd_send_signal(handle, signal),
+            // An old kernel, a filter of system calls, or no descriptor left. Then the check and the signal are two
+            // moments, a few microseconds apart.
+            Err(error) if error != Errno::SRCH && self.still_runs() => kill_process(id, signal),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Without a way to check, nothing is signalled by number.
+    #[cfg(not(target_os = "linux"))]
+    fn send(&self, id: Pid, signal: Signal) -> rustix::io::Result<()> {
+        if self.still_runs() { rustix::process::kill_process(id, signal) } else { Ok(()) }
     }
 }
 
@@ -147,6 +155,17 @@ pub(super) fn children(parent: u32) -> Option<Vec<Process>> {
 /// Other systems do not list them.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn children(_parent: u32) -> Option<Vec<Process>> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn environment(id: u32) -> Option<Environment> {
+    read_bounded(&format!("/proc/{id}/environ"), ENVIRONMENT_BYTES_MAX).map(Environment)
+}
+
+/// Other systems do not show it.
+#[cfg(not(target_os = "linux"))]
+fn environment(_id: u32) -> Option<Environment> {
     None
 }
 
@@ -172,45 +191,6 @@ pub(super) fn pid(id: u32) -> Option<Pid> {
 pub(super) fn signal_group(id: Pid, signal: Signal) {
     match rustix::process::kill_process_group(id, signal) {
         Ok(()) | Err(_) => {}
-    }
-}
-
-/// A handle that keeps naming one process even after it is gone.
-struct Handle {
-    #[cfg(target_os = "linux")]
-    descriptor: std::os::fd::OwnedFd,
-}
-
-enum Pinned {
-    By(Handle),
-    Gone,
-    Unsupported,
-}
-
-#[cfg(target_os = "linux")]
-fn pinned(id: Pid) -> Pinned {
-    match rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()) {
-        Ok(descriptor) => Pinned::By(Handle { descriptor }),
-        Err(rustix::io::Errno::SRCH) => Pinned::Gone,
-        // An old kernel, a filter of system calls, or no descriptor left.
-        Err(_) => Pinned::Unsupported,
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn pinned(_id: Pid) -> Pinned {
-    Pinned::Unsupported
-}
-
-impl Handle {
-    #[cfg(target_os = "linux")]
-    fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
-        rustix::process::pidfd_send_signal(&self.descriptor, signal)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn signal(&self, _signal: Signal) -> rustix::io::Result<()> {
-        Ok(())
     }
 }
 

@@ -26,7 +26,7 @@ use crate::provider::error::{self, ErrorContext, http_error};
 use crate::provider::http::{HttpClient, HttpError, PostRequest, Refusal, Response};
 use crate::provider::settle::{Inner, settle};
 use crate::provider::url::{chat_endpoint, host_and_port, sends_key_in_clear};
-use crate::provider::wire::openai_chat::encode::{self, REPAIRS_PER_REQUEST_MAX, Repairs, repair_for};
+use crate::provider::wire::openai_chat::encode::{self, REPAIRS_PER_REQUEST_MAX, Repair, Repairs, repair_for};
 use crate::provider::wire::openai_chat::{ChatDecoder, ChatDecoderOptions};
 
 /// What a provider is configured with.
@@ -131,7 +131,12 @@ impl Shared {
         loop {
             let body = call.body(&repairs)?;
             let refusal = match self.http.post(call.post(&body)).await {
-                Ok(response) => return Ok(call.reply(response)),
+                Ok(response) => {
+                    if repairs.leaves_out_images() {
+                        self.memory.refuse_images(request);
+                    }
+                    return Ok(call.reply(response));
+                }
                 Err(HttpError::Failed(record)) => return Err(record),
                 Err(HttpError::Status(refusal)) => refusal,
             };
@@ -145,8 +150,7 @@ impl Shared {
             if repair.is_remembered() {
                 self.memory.add(&request.model, repair);
             }
-            let note = Diagnostic { code: "request_repaired".to_owned(), message: repair.note() };
-            call.before.push(ProviderEvent::Note(note));
+            call.before.push(told(repair));
         }
     }
 
@@ -274,6 +278,15 @@ impl Call<'_> {
         if let Some(observer) = &self.request.options.observers.on_response {
             observer(meta);
         }
+    }
+}
+
+/// What is told of a repair. An answer without a look at the image may be wrong, so people see that on the way.
+fn told(repair: Repair) -> ProviderEvent {
+    let (code, message) = ("request_repaired".to_owned(), repair.note());
+    match repair {
+        Repair::LeaveOutImages => ProviderEvent::Warning { code: "image_refused".to_owned(), message },
+        Repair::Drop(_) | Repair::SwapMaxTokens => ProviderEvent::Note(Diagnostic { code, message }),
     }
 }
 

@@ -5,8 +5,13 @@
 //!
 //! Must not know: what a message means beyond its shape, who runs.
 
+mod index;
 pub mod jsonl;
 mod memory;
 pub mod place;
+pub mod record;
+pub mod restore;
+mod shelf;
+mod transaction;
 
-pub use memory::memory;
+pub use memory::{MemoryStore, memory};

@@ -66,7 +66,7 @@ impl Guard for Confine {
 
 /// Where an absolute path leads, links followed, as far as it exists; the rest is taken as written. A dangling link
 /// counts as the place it names, because a write would create that. `None` for a relative path and for a loop.
-fn real_path(path: &Path) -> Option<PathBuf> {
+pub(super) fn real_path(path: &Path) -> Option<PathBuf> {
     if !path.is_absolute() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The built-in tools, and what they share: paths, truncation, argument repair, confinement.
+//! The built-in tools, and what they share: paths, truncation, argument repair, confinement, images.
 //!
 //! Keeps true: every failure is a result with a code of the closed list; output is bounded in bytes and lines before
 //! it reaches a message; the guard is asked before every look at the disk; nothing here blocks for ever.
@@ -7,17 +7,21 @@
 
 mod bash;
 mod guard;
+pub mod image;
 mod ls;
+mod mutate;
 mod open;
 mod path;
 mod read;
 mod repair;
 mod select;
 mod truncate;
+mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::mutate::Mutations;
 use crate::port::{Clock, Denied, SystemClock, Tool, ToolOutput};
 use crate::process::Supervisor;
 use crate::process::mask::Masks;
@@ -29,11 +33,14 @@ pub use read::{Read, ReadSettings};
 pub use repair::{Alias, PATH_ALIASES, repair};
 pub use select::{SelectError, select};
 pub use truncate::{Cap, Caps, Cut, Head, count_lines, first_chars, head, size, tail};
+pub use write::Write;
 
 /// What the built-in tools need: what the configuration says about them, and what they work with.
 #[derive(Clone)]
 pub struct ToolSettings {
     pub read: ReadSettings,
+    /// Whether a changed file is waited for until it is on the medium.
+    pub fsync: bool,
     pub bash: BashSettings,
     /// What `~` stands for; `None` leaves it as it is.
     pub home: Option<PathBuf>,
@@ -51,6 +58,7 @@ impl Default for ToolSettings {
         Self {
             read: ReadSettings::default(),
             bash: BashSettings::default(),
+            fsync: false,
             home: None,
             temporary: PathBuf::from("/tmp"),
             children: None,
@@ -68,10 +76,12 @@ impl std::fmt::Debug for ToolSettings {
 
 /// The built-in tools of these names, in their order; names of other tools are passed over.
 pub fn builtin(settings: &ToolSettings, names: &[String]) -> Vec<Arc<dyn Tool>> {
+    let mutations = Mutations::new(settings.fsync);
     let tool = |name: &String| -> Option<Arc<dyn Tool>> {
         match name.as_str() {
             "read" => Some(Arc::new(Read::new(settings))),
             "ls" => Some(Arc::new(Ls::new(settings))),
+            "write" => Some(Arc::new(Write::new(settings, &mutations))),
             // It masks what it reads before anything is done with it.
             "bash" => return Some(Arc::new(Bash::new(settings, settings.children.clone()?))),
             _ => None,
@@ -97,16 +107,28 @@ impl Failure {
         Self::new("aborted", "Aborted.")
     }
 
-    /// The system refused something about `shown`.
+    /// The system refused to read `shown`.
     fn io(shown: &str, error: &std::io::Error) -> Self {
+        Self::refused("read", shown, error)
+    }
+
+    /// The system refused to change `shown`.
+    fn unwritable(shown: &str, error: &std::io::Error) -> Self {
+        Self::refused("write", shown, error)
+    }
+
+    fn refused(verb: &str, shown: &str, error: &std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::PermissionDenied {
             return Self::new("permission_denied", format!("Permission denied: {shown}"));
         }
-        let text = error.to_string();
-        // The number behind the text tells a model nothing.
-        let reason = text.split(" (os error").next().unwrap_or_default();
-        Self::new("io", format!("Cannot read {shown}: {reason}."))
+        Self::new("io", format!("Cannot {verb} {shown}: {}.", reason(error)))
     }
+}
+
+/// What the system says, without the number behind it, which tells a model nothing.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 impl From<Failure> for ToolOutput {
@@ -123,11 +145,17 @@ impl From<Denied> for Failure {
 
 /// Runs file work off the runtime's only thread, which has to stay free for signals and timers.
 async fn blocking(work: impl FnOnce() -> Result<ToolOutput, Failure> + Send + 'static) -> ToolOutput {
+    off_thread(work).await.unwrap_or_else(Into::into)
+}
+
+/// The same, for one step of a tool's work.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(failure)) => failure.into(),
+        Ok(result) => result,
         // Whoever called turns a panic of any tool into a result.
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Failure::aborted().into(),
+        Err(_) => Err(Failure::aborted()),
     }
 }

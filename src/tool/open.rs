@@ -59,5 +59,10 @@ fn regular(metadata: &Metadata) -> Result<(), OpenError> {
 
 /// Whether a file of size 0 has content nevertheless.
 pub(super) fn is_generated(path: &Path) -> bool {
-    path.canonicalize().is_ok_and(|real| real.starts_with("/proc") || real.starts_with("/sys"))
+    path.canonicalize().is_ok_and(|real| is_kernel_place(&real))
+}
+
+/// Whether what stands at a real path is made by the kernel as it is read.
+pub(super) fn is_kernel_place(real: &Path) -> bool {
+    real.starts_with("/proc") || real.starts_with("/sys")
 }

@@ -71,6 +71,26 @@ impl Places {
         Ok(None)
     }
 
+    /// Where a file is to be written, whether it exists or not. Nothing is guessed but what a leading `@` means: it is
+    /// dropped where neither the file nor its first directory has the literal name, and the other directory exists.
+    ///
+    /// # Errors
+    /// What is no path; what the guard refuses, before anything is known about it.
+    pub(super) fn destination(&self, written: &str) -> Result<PathBuf, Failure> {
+        let shown = plain(written);
+        let path = self.absolute(written)?;
+        self.guard.check(&path, &shown, Access::Write)?;
+        let Some(bare) = written.strip_prefix('@').filter(|bare| !bare.is_empty()) else { return Ok(path) };
+        let scope = written.split_once('/').map(|(scope, _)| self.cwd.join(scope));
+        if exists(&path) || scope.is_some_and(|scope| exists(&scope)) {
+            return Ok(path);
+        }
+        let other = self.absolute(bare)?;
+        self.guard.check(&other, &shown, Access::Write)?;
+        let has_directory = other.parent().is_some_and(exists);
+        Ok(if has_directory { other } else { path })
+    }
+
     /// The absolute form, `.` and `..` cleaned up as text.
     fn absolute(&self, written: &str) -> Result<PathBuf, Failure> {
         let invalid = |what: &str| Failure::new("invalid_args", format!("Invalid path: {what}."));
@@ -181,6 +201,11 @@ fn narrow_before_am_pm(name: &str) -> String {
     };
     let narrow = |(at, c): (usize, &char)| if *c == ' ' && is_mark(at + 1) { NARROW_NO_BREAK_SPACE } else { *c };
     chars.iter().enumerate().map(narrow).collect()
+}
+
+/// Whether a path can be nothing but a directory's.
+pub(super) fn names_directory(written: &str) -> bool {
+    matches!(written.rsplit('/').next(), Some("" | "." | ".."))
 }
 
 /// A path as part of a shell command.

@@ -36,7 +36,7 @@ const KNOWN: [Known; 7] = [
     Known { name: "grep", preset: Preset::Ro, built: false },
     Known { name: "find", preset: Preset::Ro, built: false },
     Known { name: "ls", preset: Preset::Ro, built: true },
-    Known { name: "write", preset: Preset::Rw, built: false },
+    Known { name: "write", preset: Preset::Rw, built: true },
     Known { name: "edit", preset: Preset::Rw, built: false },
     Known { name: "bash", preset: Preset::All, built: false },
 ];
@@ -205,7 +205,9 @@ mod tests {
             (&["ls", "read"], &[], &["read", "ls"]),
             (&["ls"], &["read"], &["ls"]),
             (&["l*"], &[], &["ls"]),
-            (&["*"], &[], &["read", "ls"]),
+            (&["*"], &[], &["read", "ls", "write"]),
+            (&["w*", "read"], &[], &["read", "write"]),
+            (&["+write"], &["read", "ls"], &["read", "ls", "write"]),
             (&["r??d"], &[], &["read"]),
             (&["-read"], &["read", "ls"], &["ls"]),
             (&["+ls"], &["read"], &["read", "ls"]),
@@ -223,22 +225,22 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_with_a_hint() {
         for (list, text, hint) in [
-            ("write", "tool write is not available in this version", "available: read, ls; none, ro"),
-            ("+bash", "tool bash is not available in this version", "available: read, ls; none, ro"),
-            ("w*", "tool w* is not available in this version", "available: read, ls; none, ro"),
+            ("edit", "tool edit is not available in this version", "available: read, ls, write; none, ro"),
+            ("+bash", "tool bash is not available in this version", "available: read, ls, write; none, ro"),
+            ("e*", "tool e* is not available in this version", "available: read, ls, write; none, ro"),
             (
                 "rw",
-                "the preset rw needs write, edit, which are not available in this version",
-                "available: read, ls; none, ro",
+                "the preset rw needs edit, which is not available in this version",
+                "available: read, ls, write; none, ro",
             ),
             (
                 "+all",
-                "the preset all needs write, edit, bash, which are not available in this version",
-                "available: read, ls; none, ro",
+                "the preset all needs edit, bash, which are not available in this version",
+                "available: read, ls, write; none, ro",
             ),
             ("raed", "unknown tool raed", "did you mean read?"),
             ("Read", "unknown tool Read", "did you mean read?"),
-            ("xyz*", "unknown tool xyz*", "available: read, ls; none, ro"),
+            ("xyz*", "unknown tool xyz*", "available: read, ls, write; none, ro"),
         ] {
             let error = select(&names(&[list]), &[]).unwrap_err();
             assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (text, Some(hint)));

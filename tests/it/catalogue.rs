@@ -14,7 +14,7 @@ type Pairs<'a> = &'a [(&'a str, &'a str)];
 
 fn settings(env: &Env, sets: &[&str]) -> Settings {
     let sets = sets.iter().map(|set| (*set).to_owned()).collect();
-    load(&Sources { env, config_file: None, sets, flags: Vec::new(), cwd: "/".into() }).unwrap()
+    load(&Sources { sets, ..Sources::new(env, "/".into()) }).unwrap()
 }
 
 fn catalogue(env: Pairs<'_>, sets: &[&str]) -> Catalogue {

@@ -8,7 +8,7 @@ use pirn::model::{
 };
 use pirn::port::{Cache, LlmRequest, Purpose, Replay, Source, StreamOptions, ToolSpec};
 use pirn::provider::compat::{Compat, OptionalField};
-use pirn::provider::wire::openai_chat::encode::{Repair, Repairs, body, repair_for, request_chars};
+use pirn::provider::wire::openai_chat::encode::{RefusedImages, Repair, Repairs, body, repair_for, request_chars};
 use serde_json::{Map, Value, json};
 
 fn map(value: &Value) -> Map<String, Value> {
@@ -703,6 +703,59 @@ fn refused_images_are_replaced_for_one_request_answers_11() {
     assert_eq!(got["messages"][4]["content"], left_out);
     assert_eq!(got["messages"].as_array().unwrap().len(), 5);
     assert_eq!(repair_for(400, text, &body(&asked, &row, &repairs).unwrap(), &row, &repairs), None);
+}
+
+#[test]
+fn images_known_to_be_refused_are_replaced_and_others_sent_answers_11() {
+    let (mut asked, row) = everything();
+    let other = || Content::Image(ImageBlock { data: "BBBB".to_owned(), ..image() });
+    asked.messages = vec![Arc::new(user_blocks(vec![Content::text("old"), Content::Image(image())]))];
+    let mut refused = RefusedImages::default();
+    refused.add(&asked);
+    let repairs = Repairs::default().refusing(refused);
+    asked.messages = [
+        user_blocks(vec![Content::Image(image()), Content::Image(image()), other(), Content::Image(image())]),
+        reply(vec![call("a", &json!({})), call("b", &json!({}))]),
+        result("a", vec![Content::text("both"), Content::Image(image()), other()]),
+        result("b", vec![other()]),
+    ]
+    .into_iter()
+    .map(Arc::new)
+    .collect();
+    let got = encode_with(&asked, &row, &repairs);
+    let left_out = "[image left out: this model takes no images]";
+    let kept = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB"}});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    assert_eq!(got["messages"][1]["content"], json!([text(left_out), kept, text(left_out)]));
+    assert_eq!(got["messages"][3]["content"], format!("both\n{left_out}"));
+    assert_eq!(got["messages"][4]["content"], "[the result is an image]");
+    assert_eq!(got["messages"][5]["content"], json!([text("Images returned by the tools above:"), kept, kept]));
+    let sent = body(&asked, &row, &repairs).unwrap();
+    assert_eq!(repair_for(400, "bad image", &sent, &row, &repairs), Some(Repair::LeaveOutImages));
+    assert!(!repairs.is_empty());
+}
+
+#[test]
+fn images_that_were_taken_before_a_reply_are_not_blamed_at_first_msg_07() {
+    let (mut asked, row) = everything();
+    let picture = |data: &str| Content::Image(ImageBlock { data: data.to_owned(), ..image() });
+    let turns = [
+        user_blocks(vec![Content::text("look"), picture("OLD")]),
+        reply(vec![call("a", &json!({}))]),
+        result("a", vec![Content::text("shown"), picture("NEW")]),
+    ];
+    asked.messages = turns.into_iter().map(Arc::new).collect();
+    let mut refused = RefusedImages::default();
+    let sent = |refused: &RefusedImages| {
+        let body = encode_with(&asked, &row, &Repairs::default().refusing(refused.clone())).to_string();
+        (body.contains("base64,OLD"), body.contains("base64,NEW"))
+    };
+    assert_eq!(sent(&refused), (true, true));
+    refused.add(&asked);
+    assert_eq!(sent(&refused), (true, false));
+    // Refused again, so it was not the new one, or not alone.
+    refused.add(&asked);
+    assert_eq!(sent(&refused), (false, false));
 }
 
 #[test]

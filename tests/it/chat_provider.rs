@@ -332,28 +332,103 @@ async fn repairs_of_one_request_are_bounded() {
     assert_eq!(server.requests().len(), 4, "OC-18: three repairs");
 }
 
-#[tokio::test]
-async fn a_refused_image_is_left_out_once_with_a_note() {
-    let refusal = || chat_error(400, "invalid_value", "This model does not accept image input");
-    let server = Server::start([refusal(), chat_text("blind"), refusal(), refusal()]);
-    let shown = || {
-        let mut request = request(&server);
-        request.model.input = vec![Input::Text, Input::Image];
-        let image = ImageBlock { data: "AAAA".to_owned(), mime_type: "image/png".to_owned(), extra: Map::new() };
-        request.messages = vec![Arc::new(Message::user("what is it?", vec![image], 1))];
-        request
+fn showing(server: &Server, images: &[&str]) -> LlmRequest {
+    let mut request = request(server);
+    request.model.input = vec![Input::Text, Input::Image];
+    let image =
+        |data: &&str| ImageBlock { data: (*data).to_owned(), mime_type: "image/png".to_owned(), extra: Map::new() };
+    let images = images.iter().map(image).collect();
+    request.messages = vec![Arc::new(Message::user("what is it?", images, 1))];
+    request
+}
+
+/// What the body of a request has in place of each image: its data, or the placeholder.
+fn images_sent(body: &Value) -> Vec<String> {
+    let parts = body["messages"][1]["content"].as_array().unwrap();
+    let told = |part: &Value| match part["image_url"]["url"].as_str() {
+        Some(url) => url.trim_start_matches("data:image/png;base64,").to_owned(),
+        None => part["text"].as_str().unwrap().to_owned(),
     };
+    parts.iter().skip(1).map(told).collect()
+}
+
+const LEFT_OUT: &str = "[image left out: this model takes no images]";
+
+#[tokio::test]
+async fn a_refused_image_is_left_out_once_with_a_note_and_remembered_msg_07() {
+    let refusal = || chat_error(400, "invalid_value", "At least one of the image dimensions exceed 8000 pixels");
+    let server =
+        Server::start([refusal(), chat_text("blind"), chat_text("blind"), chat_text("seen"), refusal(), refusal()]);
     let provider = provider(keyed());
-    let message = run(&provider, shown()).await;
-    assert_eq!((message.text().as_str(), message.diagnostics.len()), ("blind", 1));
+    let asked = showing(&server, &["AAAA", "BBBB"]);
+    let kept = asked.messages.clone();
+    let (events, message) = run_all(&provider, asked).await;
+    assert_eq!(message.text(), "blind");
+    let note = "the server refused an image; the request was sent without images";
+    assert_eq!(message.diagnostics.len(), 1);
+    assert_eq!(
+        (message.diagnostics[0].code.as_str(), message.diagnostics[0].message.as_str()),
+        ("image_refused", note)
+    );
+    let warned = |event: &&AssistantEvent| matches!(event, AssistantEvent::Warning { message, .. } if message == note);
+    assert_eq!(events.iter().filter(warned).count(), 1, "people see that the answer was given without a look");
+    assert_eq!(kept, showing(&server, &["AAAA", "BBBB"]).messages, "the transcript keeps the images");
+    // The same images again: nothing is paid twice. Another one is tried.
+    assert_eq!(run(&provider, showing(&server, &["BBBB"])).await.text(), "blind");
+    assert_eq!(run(&provider, showing(&server, &["AAAA", "CCCC", "BBBB"])).await.text(), "seen");
     let bodies = server.bodies();
-    assert!(bodies[0].to_string().contains("image_url"));
-    assert!(!bodies[1].to_string().contains("image_url"));
-    // The next image is tried again; a second refusal is final.
-    let message = run(&provider, shown()).await;
-    assert_eq!(message.stop_reason, StopReason::Error);
-    assert!(server.bodies()[2].to_string().contains("image_url"), "once per request");
-    assert_eq!(server.requests().len(), 4);
+    let sent: Vec<Vec<String>> = bodies.iter().map(images_sent).collect();
+    assert_eq!(sent, [vec!["AAAA", "BBBB"], vec![LEFT_OUT], vec![LEFT_OUT], vec![LEFT_OUT, "CCCC", LEFT_OUT]]);
+    // A second refusal is final.
+    let message = run(&provider, showing(&server, &["DDDD"])).await;
+    assert_eq!(error(&message).kind, ErrorKind::InvalidRequest);
+    assert!(error(&message).message.contains("8000 pixels"), "{}", error(&message).message);
+    assert_eq!(server.requests().len(), 6, "once per request");
+    server.assert_clean();
+}
+
+#[tokio::test]
+async fn an_image_refused_by_one_model_is_shown_to_another_one() {
+    let refusal = chat_error(404, "404", "No endpoints found that support image input");
+    let server = Server::start([refusal, chat_text("blind"), chat_text("seen")]);
+    let provider = provider(keyed());
+    assert_eq!(run(&provider, showing(&server, &["AAAA"])).await.text(), "blind");
+    let mut other = showing(&server, &["AAAA"]);
+    other.model.id = "other-model".to_owned();
+    assert_eq!(run(&provider, other).await.text(), "seen");
+    assert_eq!(images_sent(&server.bodies()[2]), ["AAAA"]);
+}
+
+#[tokio::test]
+async fn a_refusal_that_was_not_about_the_image_leaves_it_in_later_requests() {
+    let refusal = || chat_error(404, "model_not_found", "The model image-model-1 does not exist");
+    let server = Server::start([refusal(), refusal(), chat_text("seen")]);
+    let provider = provider(keyed());
+    assert_eq!(error(&run(&provider, showing(&server, &["AAAA"])).await).kind, ErrorKind::NotFound);
+    assert_eq!(run(&provider, showing(&server, &["AAAA"])).await.text(), "seen");
+    assert_eq!(images_sent(&server.bodies()[2]), ["AAAA"]);
+}
+
+#[tokio::test]
+async fn refusals_that_do_not_speak_of_images_are_untouched_msg_07() {
+    let cases = [
+        (400, "messages: something else is wrong", 1),
+        (413, "request entity too large", 1),
+        (500, "the image service is down", 1),
+        (403, "image input is not allowed", 1),
+        (413, "the image is too large", 2),
+        (500, "image input is not supported - hint: you may need to provide the mmproj", 2),
+    ];
+    for (status, text, requests) in cases {
+        let server = Server::start([chat_error(status, "refused", text), chat_text("blind")]);
+        let message = run(&provider(keyed()), showing(&server, &["AAAA"])).await;
+        assert_eq!(server.requests().len(), requests, "{status} {text}");
+        assert_eq!(message.stop_reason == StopReason::Stop, requests == 2, "{status} {text}");
+    }
+    // Nor is a request without images repaired, whatever the text says.
+    let server = Server::start([chat_error(400, "refused", "image input is not supported")]);
+    assert_eq!(run(&provider(keyed()), request(&server)).await.stop_reason, StopReason::Error);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]

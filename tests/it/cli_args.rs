@@ -6,7 +6,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use pirn::cli::{ColorChoice, Invocation, JsonLevel, ModelsArgs, RunArgs, UsageError, parse, wants_json};
+use pirn::cli::{
+    ColorChoice, ConfigArgs, ConfigCheckArgs, ConfigInitArgs, ConfigShowArgs, ConfigTrustArgs, Invocation, JsonLevel,
+    LayerArgs, ModelsArgs, RunArgs, SessionsArgs, SessionsListArgs, SessionsShowArgs, Shell, ShowFormat, UsageError,
+    parse, wants_json,
+};
 use pirn::model::{ErrorKind, ErrorRecord, Thinking};
 
 fn argv(args: &[&str]) -> Vec<OsString> {
@@ -33,7 +37,7 @@ fn words(args: &[&str]) -> Vec<String> {
 
 #[test]
 fn commands_never_swallow_prompts_cli_2_1() {
-    for command in ["steer", "sessions", "tools", "config", "doctor", "completions"] {
+    for command in ["steer", "tools", "doctor"] {
         let error = failure(&[command, "list"]);
         assert!(error.message.contains("not available in this version"), "{error:?}");
         assert!(error.hint.unwrap_or_default().contains("pirn -- "), "{command}");
@@ -95,7 +99,9 @@ fn options_that_take_text_take_it_verbatim_in04() {
     assert_eq!(run(&["--tools", "-write,+bash", "x"]).tools.as_deref(), Some("-write,+bash"));
     assert_eq!(run(&["-t-write", "x"]).tools.as_deref(), Some("-write"));
     assert_eq!(run(&["-m", "-x"]).model.as_deref(), Some("-x"));
-    assert_eq!(run(&["--set", "-k=-v"]).set, ["-k=-v"]);
+    assert_eq!(run(&["--set", "-k=-v"]).layers.set, ["-k=-v"]);
+    assert_eq!(run(&["-s", "-c"]).session.as_deref(), Some("-c"));
+    assert_eq!(run(&["-o", "--json"]).output, Some(PathBuf::from("--json")));
     assert_eq!(run(&["-f", "-odd-name"]).prompt_file, Some(PathBuf::from("-odd-name")));
     assert_eq!(words(&["-p", "--", text]), [text], "-p takes no value");
 }
@@ -124,17 +130,30 @@ fn every_option_is_understood_in_every_form() {
         "--bare",
         "-C",
         "/tmp",
+        "-cs",
+        "pr-12",
+        "-oout.md",
+        "--events=e.jsonl",
+        "--log",
+        "l.txt",
+        "-P",
+        "ci",
+        "--trust",
         "do",
         "it",
     ]);
-    assert!(args.print && args.quiet && args.no_stdin && args.bare && !args.stream);
+    assert!(args.print && args.quiet && args.no_stdin && args.layers.bare && !args.stream);
+    assert!(args.resume && args.layers.trust && !args.no_session);
+    assert_eq!((args.session.as_deref(), args.layers.profile.as_deref()), (Some("pr-12"), Some("ci")));
+    assert_eq!((args.events.as_deref(), args.output), (Some("e.jsonl"), Some(PathBuf::from("out.md"))));
+    assert_eq!(args.log, Some(PathBuf::from("l.txt")));
     assert_eq!(args.prompt_file, Some(PathBuf::from("p.md")));
     assert_eq!(args.attach, [PathBuf::from("one"), PathBuf::from("two")]);
     assert_eq!((args.model.as_deref(), args.thinking), (Some("fast:high"), Some(Thinking::Xhigh)));
     assert_eq!((args.json, args.color), (Some(JsonLevel::Messages), Some(ColorChoice::Never)));
     assert_eq!((args.max_turns, args.timeout.as_deref()), (Some(7), Some("5m")));
-    assert_eq!((args.config, args.cd), (Some(PathBuf::from("c.toml")), Some(PathBuf::from("/tmp"))));
-    assert_eq!(args.set, ["a=1", "b=2"]);
+    assert_eq!((args.layers.config, args.layers.cd), (Some(PathBuf::from("c.toml")), Some(PathBuf::from("/tmp"))));
+    assert_eq!(args.layers.set, ["a=1", "b=2"]);
     assert_eq!(args.words.len(), 2);
     assert_eq!(run(&["-vv", "x"]).verbose, 2);
     assert_eq!(run(&["-v", "x", "-v"]).verbose, 2);
@@ -170,8 +189,10 @@ fn mistakes_are_named_in_our_own_words() {
         (&["--max-turns", "-1"], "--max-turns takes a whole number from 0 to ", ""),
         (&["x", "--model"], "--model needs a value", ""),
         (&["--quiet=yes"], "--quiet takes no value, but `yes` was given", ""),
-        (&["-q", "-v", "x"], "--quiet cannot be used with --verbose", ""),
-        (&["--json", "--stream", "x"], "--json cannot be used with --stream", ""),
+        (&["-q", "-v", "x"], "--quiet cannot be used with --verbose", "leave one out"),
+        (&["--json", "--stream", "x"], "--json cannot be used with --stream", "--json already writes"),
+        (&["--no-session", "-c", "x"], "--no-session cannot be used with --continue", "leave one out"),
+        (&["-s", "a", "--no-session", "x"], "--session cannot be used with --no-session", "leave one out"),
         (&["models", "gpt", "claude"], "`pirn models` takes one pattern", "pirn -- models"),
         (&["models", "--bogus"], "unknown option --bogus", ""),
         (&["help", "nonsense"], "no command `nonsense`", "pirn help"),
@@ -188,7 +209,7 @@ fn mistakes_are_named_in_our_own_words() {
 #[test]
 fn options_of_later_versions_say_so() {
     for option in
-        ["--then", "-c", "--continue", "--schema", "-o", "-x", "--dry-run", "--max-cost=1", "-P", "--events=f"]
+        ["--then", "--allow", "--deny", "--schema", "-x", "--dry-run", "--max-cost=1", "--fork", "--at", "--record=f"]
     {
         let error = failure(&["x", option]);
         let name = option.split('=').next().unwrap();
@@ -299,11 +320,17 @@ fn flags_become_settings_with_their_origin() {
             r#"--timeout limits.timeout="90s""#,
         ]
     );
-    let quiet: Vec<(&str, toml::Value)> =
-        run(&["-q", "--stream", "-m", "one", "x"]).overrides().into_iter().map(|item| (item.key, item.value)).collect();
+    let more = run(&["-q", "--stream", "--no-session", "--events", "e-{date}.jsonl", "-m", "one", "x"]);
+    let more: Vec<(&str, toml::Value)> = more.overrides().into_iter().map(|item| (item.key, item.value)).collect();
     assert_eq!(
-        quiet,
-        [("model", "one".into()), ("output.stream", "always".into()), ("output.verbosity", toml::Value::Integer(-1))]
+        more,
+        [
+            ("model", "one".into()),
+            ("output.events", "e-{date}.jsonl".into()),
+            ("output.stream", "always".into()),
+            ("output.verbosity", toml::Value::Integer(-1)),
+            ("session.persist", toml::Value::Boolean(false)),
+        ]
     );
     assert!(run(&["x"]).overrides().is_empty());
 }
@@ -317,13 +344,7 @@ fn a_usage_error_is_an_error_record_of_kind_usage() {
 
 #[test]
 fn short_options_of_later_versions_come_with_the_remedy_too_in03() {
-    for (args, option) in [
-        (&["-summarise this"][..], "-s"),
-        (&["-x"], "-x"),
-        (&["-c"], "-c"),
-        (&["-P", "ci"], "-P"),
-        (&["--log", "x"], "--log"),
-    ] {
+    for (args, option) in [(&["-x"][..], "-x"), (&["-qx"], "-x"), (&["--lane", "x"], "--lane")] {
         let hint = failure(args).hint.unwrap_or_default();
         assert!(hint.starts_with(&format!("{option} is not available in this version; ")), "{args:?}: {hint}");
         assert!(hint.ends_with("a prompt that starts with - goes after --: pirn -- PROMPT"), "{args:?}: {hint}");
@@ -345,19 +366,168 @@ fn a_file_that_would_be_dropped_in_silence_is_refused_and_other_options_let_the_
         (&["-f", "a", "-f", "b"][..], "--prompt-file"),
         (&["-f", "a", "--prompt-file=b"], "--prompt-file"),
         (&["--config", "a", "--config", "b"], "--config"),
+        (&["-o", "a", "-o", "b"], "--output"),
+        (&["--events", "a", "--events", "b"], "--events"),
+        (&["--log", "a", "--log", "b"], "--log"),
+        (&["-s", "a", "-s", "b"], "--session"),
+        (&["-P", "a", "-P", "b"], "--profile"),
     ] {
         assert_eq!(failure(args).message, format!("{option} was given twice"));
     }
     let args = run(&["-m", "a", "-m", "b", "--bare", "--bare", "--json", "--json=result", "-C", "x", "-C", "y", "hi"]);
-    assert_eq!((args.model.as_deref(), args.json, args.bare), (Some("b"), Some(JsonLevel::Result), true));
-    assert_eq!(args.cd, Some(PathBuf::from("y")));
+    assert_eq!((args.model.as_deref(), args.json, args.layers.bare), (Some("b"), Some(JsonLevel::Result), true));
+    assert_eq!(args.layers.cd, Some(PathBuf::from("y")));
     let many = run(&["-a", "1", "-a", "2", "--set", "a=1", "--set", "b=2", "-t", "ro", "-t", "none", "-q", "-q", "hi"]);
-    assert_eq!((many.attach.len(), many.set.len(), many.tools.as_deref()), (2, 2, Some("none")));
+    assert_eq!((many.attach.len(), many.layers.set.len(), many.tools.as_deref()), (2, 2, Some("none")));
+}
+
+fn verb(args: &[&str]) -> Invocation {
+    parse(argv(args)).unwrap_or_else(|error| panic!("{args:?}: {error:?}"))
+}
+
+#[test]
+fn sessions_has_its_verbs_with_their_options_cli_2_3() {
+    let list = |args: &[&str]| match verb(&[&["sessions", "list"], args].concat()) {
+        Invocation::Sessions(SessionsArgs::List(list)) => list,
+        other => panic!("{args:?}: {other:?}"),
+    };
+    assert_eq!(list(&[]), SessionsListArgs::default());
+    let all = SessionsListArgs { query: Some("fix it".to_owned()), all: true, limit: Some(5), json: true };
+    assert_eq!(list(&["fix it", "--all", "-n", "5", "--json"]), all);
+    assert_eq!(list(&["-n5", "--json", "--all", "--", "fix it"]), all);
+    assert_eq!(list(&["--", "--all"]).query.as_deref(), Some("--all"), "text behind the dashes is no option");
+    let show = |args: &[&str]| match verb(&[&["sessions", "show"], args].concat()) {
+        Invocation::Sessions(SessionsArgs::Show(show)) => show,
+        other => panic!("{args:?}: {other:?}"),
+    };
+    assert_eq!(show(&[]), SessionsShowArgs { reference: None, format: ShowFormat::Text });
+    let json = SessionsShowArgs { reference: Some("pr-12".to_owned()), format: ShowFormat::Json };
+    assert_eq!(show(&["--format", "json", "pr-12"]), json);
+    assert_eq!(show(&["pr-12", "--format=json"]), json);
+}
+
+#[test]
+fn config_has_its_verbs_with_the_options_that_choose_layers_cli_2_3() {
+    let config = |args: &[&str]| match verb(&[&["config"], args].concat()) {
+        Invocation::Config(config) => config,
+        other => panic!("{args:?}: {other:?}"),
+    };
+    let path = |text: &str| Some(PathBuf::from(text));
+    assert_eq!(config(&["init"]), ConfigArgs::Init(ConfigInitArgs::default()));
+    assert_eq!(config(&["init", "--user"]), ConfigArgs::Init(ConfigInitArgs { user: true, cd: None }));
+    assert_eq!(config(&["schema"]), ConfigArgs::Schema);
+    let trust = ConfigTrustArgs { file: path("a.toml"), revoke: true, cd: path("d") };
+    assert_eq!(config(&["trust", "--revoke", "a.toml", "-C", "d"]), ConfigArgs::Trust(trust));
+    let layers = LayerArgs {
+        config: path("c.toml"),
+        profile: Some("ci".to_owned()),
+        set: vec!["a=1".to_owned(), "b=2".to_owned()],
+        bare: true,
+        trust: true,
+        cd: path("/tmp"),
+    };
+    let given =
+        ["--config", "c.toml", "-P", "ci", "--set", "a=1", "--set=b=2", "--bare", "--trust", "-C", "/tmp"].as_slice();
+    assert_eq!(run(&[given, &["x"]].concat()).layers, layers, "as a run has them");
+    let show = ConfigShowArgs { origin: true, layers: layers.clone() };
+    assert_eq!(config(&[&["show", "--origin"], given].concat()), ConfigArgs::Show(show));
+    let check = ConfigCheckArgs { files: vec!["one".into(), "-two".into()], layers: layers.clone() };
+    assert_eq!(config(&[&["check", "one"], given, &["--", "-two"]].concat()), ConfigArgs::Check(check));
+    assert_eq!(config(&[&["path"], given].concat()), ConfigArgs::Path(layers));
+}
+
+#[test]
+fn a_file_of_a_command_need_not_be_text() {
+    let bad = || OsString::from_vec(b"\xff.toml".to_vec());
+    let call = |words: &[&str]| argv(words).into_iter().chain([bad()]);
+    match parse(call(&["config", "check"])) {
+        Ok(Invocation::Config(ConfigArgs::Check(check))) => assert_eq!(check.files, [PathBuf::from(bad())]),
+        other => panic!("{other:?}"),
+    }
+    assert!(parse(call(&["sessions", "list"])).unwrap_err().message.contains("UTF-8"));
+}
+
+#[test]
+fn a_verb_that_is_missing_wrong_or_of_a_later_version_is_refused_with_the_way_out_in09() {
+    let mistakes = [
+        (&["sessions"][..], "`pirn sessions` needs a verb: list, show", "pirn help sessions"),
+        (&["sessions", "lst"], "`pirn sessions` has no verb `lst`", "did you mean pirn sessions list?"),
+        (&["sessions", "Show"], "`pirn sessions` has no verb `Show`", "did you mean pirn sessions show?"),
+        (&["sessions", "frobnicate"], "`pirn sessions` has no verb", "its verbs are list, show"),
+        (&["sessions", "of", "the", "day"], "`pirn sessions` has no verb `of`", "pirn -- sessions"),
+        (&["sessions", "--json", "list"], "`pirn sessions` needs its verb first", "pirn help sessions"),
+        (&["sessions", "rm", "x"], "`pirn sessions rm` is not available in this version", "pirn -- sessions"),
+        (&["sessions", "tree"], "`pirn sessions tree` is not available in this version", ""),
+        (&["sessions", "show", "--format", "md"], "--format md is not available in this version", ""),
+        (&["sessions", "show", "--format", "jsn"], "--format cannot be `jsn`; it is one of text, json", "json?"),
+        (&["sessions", "list", "a", "b"], "`pirn sessions list` takes one query, but `b` was also given", ""),
+        (&["sessions", "list", "-n", "0"], "-n takes a whole number from 1 to 4294967295, not `0`", ""),
+        (&["sessions", "list", "--origin"], "unknown option --origin", ""),
+        (&["config"], "`pirn config` needs a verb: init, show, check, schema, path, trust", ""),
+        (&["config", "chekc"], "`pirn config` has no verb `chekc`", "did you mean pirn config check?"),
+        (&["config", "init", "x"], "`pirn config init` takes no argument, but `x` was also given", ""),
+        (&["config", "trust", "a", "b"], "`pirn config trust` takes one file, but `b` was also given", ""),
+        (&["config", "schema", "--user"], "unknown option --user", ""),
+        (&["completions"], "`pirn completions` needs a shell", "bash, zsh, fish, elvish, powershell, man"),
+        (&["completions", "tcsh"], "there are no completions for `tcsh`", "pirn -- completions"),
+        (&["completions", "bash", "zsh"], "`pirn completions` takes one shell, but `zsh` was also given", ""),
+        (&["help", "sessions", "lst"], "no command `sessions lst`", "pirn help sessions list?"),
+        (&["help", "sessions", "tree"], "`sessions tree` is not available in this version", ""),
+        (&["help", "models", "x"], "`pirn help` takes one command", ""),
+    ];
+    for (args, message, hint) in mistakes {
+        let error = failure(args);
+        assert!(error.message.starts_with(message), "{args:?}: {error:?}");
+        assert!(error.hint.as_deref().unwrap_or_default().contains(hint), "{args:?}: {error:?}");
+    }
+}
+
+#[test]
+fn every_command_and_verb_explains_itself_in_three_ways() {
+    let text = |args: &[&str]| match verb(args) {
+        Invocation::Print(text) => text,
+        other => panic!("{args:?}: {other:?}"),
+    };
+    let commands: [&[&str]; 12] = [
+        &["sessions"],
+        &["sessions", "list"],
+        &["sessions", "show"],
+        &["models"],
+        &["config"],
+        &["config", "init"],
+        &["config", "show"],
+        &["config", "check"],
+        &["config", "schema"],
+        &["config", "path"],
+        &["config", "trust"],
+        &["completions"],
+    ];
+    for command in commands {
+        let long = text(&[&["help"], command].concat());
+        assert!(long.contains(&format!("Usage: pirn {}", command.join(" "))), "{command:?}: {long}");
+        assert_eq!(text(&[command, &["--help"]].concat()), long);
+        let short = text(&[command, &["-h"]].concat());
+        assert!(short.contains(&format!("pirn {}", command.join(" "))), "{command:?}: {short}");
+    }
+    assert!(text(&["help", "config"]).contains("pirn config show --origin"), "examples");
+}
+
+#[test]
+fn completions_takes_every_shell_and_man() {
+    for shell in Shell::ALL {
+        assert_eq!(verb(&["completions", shell.as_str()]), Invocation::Completions(shell));
+    }
+}
+
+#[test]
+fn continuing_needs_no_prompt() {
+    let request = run(&["-c"]).prompt_request();
+    assert!(request.may_be_empty && request.words.is_empty());
+    assert!(!run(&["-s", "x"]).prompt_request().may_be_empty);
 }
 
 #[test]
 fn the_help_of_files_is_true_of_this_version() {
     let Ok(Invocation::Print(help)) = parse(argv(&["--help"])) else { panic!("no help") };
-    assert!(help.contains("the only one this version reads") && !help.contains("above all others"), "{help}");
-    assert!(!help.contains("rw, all"), "{help}");
+    assert!(help.contains("above those of the project and the user"), "{help}");
 }

@@ -28,13 +28,7 @@ impl Bench {
     }
 
     fn sources(&self) -> Sources<'_> {
-        Sources {
-            env: &self.env,
-            config_file: None,
-            sets: Vec::new(),
-            flags: Vec::new(),
-            cwd: self.dir.path().to_owned(),
-        }
+        Sources::new(&self.env, self.dir.path().to_owned())
     }
 
     fn file(&self, text: &str) -> Result<Settings, String> {
@@ -207,11 +201,10 @@ fn a_higher_layer_wins_key_by_key() {
                 flag: "--flag",
             };
             let settings = load(&Sources {
-                env: &env,
                 config_file: has(0).then_some(file),
                 sets: if has(2) { vec![format!("{key}={in_set}")] } else { Vec::new() },
                 flags: if has(3) { vec![flag] } else { Vec::new() },
-                cwd: bench.dir.path().to_owned(),
+                ..Sources::new(&env, bench.dir.path().to_owned())
             })
             .unwrap();
             let expected = if has(3) {
@@ -320,7 +313,7 @@ fn a_broken_corpus_file_gives_exactly_the_expected_errors() {
         files += 1;
         let expected = std::fs::read_to_string(path.with_extension("expected")).unwrap();
         let config_file = Some(PathBuf::from(path.file_name().unwrap()));
-        let sources = Sources { env: &env, config_file, sets: Vec::new(), flags: Vec::new(), cwd: corpus.clone() };
+        let sources = Sources { config_file, ..Sources::new(&env, corpus.clone()) };
         let errors = load(&sources).unwrap_err();
         assert_eq!(errors.record().kind, ErrorKind::Config);
         if errors.to_string() != expected.trim_end() {

@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pirn::cli::{
-    NOTICE, Part, Plan, PromptIo, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, UsageError, Word,
-    assemble, load, plan,
+    IMAGE_BYTES_MAX, IMAGES_BYTES_MAX, IMAGES_MAX, NOTICE, Part, Plan, PromptIo, PromptRequest, Sources, StdinKind,
+    StdinUse, TEXT_BYTES_MAX, UsageError, Word, assemble, load, plan,
 };
 use pirn::port::Clock;
+
+use crate::support::images::{bmp, gif, jpeg, png, webp};
 
 const KINDS: [StdinKind; 4] = [StdinKind::Terminal, StdinKind::Pipe, StdinKind::File, StdinKind::Other];
 
@@ -57,6 +59,37 @@ fn stdin_is_read_by_the_rules_of_design_row_5() {
             assert_eq!(found, expected, "{request:?} {kind:?}");
         }
     }
+}
+
+#[test]
+fn continuing_alone_takes_what_a_pipe_or_file_holds_and_else_no_prompt_design_row_4() {
+    use StdinUse::{Leave, Read, ReadWithin};
+    type Row = (&'static [&'static str], bool, [Option<StdinUse>; 4]);
+    let table: [Row; 4] = [
+        (&[], false, [Some(Leave), Some(ReadWithin), Some(ReadWithin), Some(Leave)]),
+        (&[], true, [Some(Leave); 4]),
+        (&["x"], false, [Some(Leave), Some(ReadWithin), Some(ReadWithin), Some(Leave)]),
+        (&["-"], false, [None, Some(Read), Some(Read), Some(Read)]),
+    ];
+    for (texts, no_stdin, expected) in table {
+        for (kind, expected) in KINDS.into_iter().zip(expected) {
+            let request = PromptRequest { no_stdin, may_be_empty: true, ..words(texts) };
+            let found = plan(&request, kind).ok().map(|plan| plan.stdin);
+            assert_eq!(found, expected, "{request:?} {kind:?}");
+        }
+    }
+    let alone = PromptRequest { may_be_empty: true, ..words(&[]) };
+    let alone = plan(&alone, StdinKind::Pipe).unwrap();
+    for (bytes, text) in [(&b""[..], ""), (b" \n", ""), (b"go on\n", "go on\n")] {
+        let prompt = assemble(&alone, Sources { stdin: Some(bytes.to_vec()), ..Sources::default() }).unwrap();
+        assert_eq!((prompt.text.as_str(), prompt.warnings.len()), (text, 0), "{bytes:?}");
+    }
+    assert_eq!(assemble(&alone, Sources::default()).unwrap().text, "");
+    // A dash asks for bytes, and a blank word is a mistake, also here.
+    let dash = PromptRequest { may_be_empty: true, ..words(&["-"]) };
+    let dash = plan(&dash, StdinKind::Pipe).unwrap();
+    assert!(assemble(&dash, Sources { stdin: Some(Vec::new()), ..Sources::default() }).is_err());
+    assert!(plan(&PromptRequest { may_be_empty: true, ..words(&[""]) }, StdinKind::Other).is_err());
 }
 
 #[test]
@@ -162,25 +195,65 @@ fn other_bytes_are_refused_with_their_offset_in06() {
 }
 
 #[test]
-fn images_are_known_by_their_bytes_and_binary_attachments_refused() {
-    let images: [&[u8]; 5] = [
-        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0",
-        b"\xff\xd8\xff\xe0",
-        b"GIF89a",
-        b"RIFF\0\0\0\0WEBPVP8 ",
-        b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x02\0\0\0",
-    ];
-    let request = words(&["what", "is", "@shot.png"]);
-    let attach = |bytes: &[u8]| {
-        assemble(&planned(&request), Sources { attachments: vec![part("shot.png", bytes)], ..Sources::default() })
-    };
-    for bytes in images {
-        let message = attach(bytes).unwrap_err().message;
-        assert_eq!(message, "shot.png: images cannot be attached in this version");
-        assert!(stdin_only(bytes).unwrap_err().message.ends_with("image, not text"));
+fn images_are_known_by_their_bytes_and_stand_apart_in_their_order() {
+    let request = words(&["what", "is", "@one.txt", "@shot.png", "@two"]);
+    let attach = |parts: Vec<Part>| assemble(&planned(&request), Sources { attachments: parts, ..Sources::default() });
+    let kinds: [(Vec<u8>, &str); 5] =
+        [(png(2, 2), "PNG"), (jpeg(2, 2), "JPEG"), (gif(2, 2), "GIF"), (webp(2, 2), "WebP"), (bmp(2, 2), "BMP")];
+    for (bytes, kind) in kinds {
+        let found = attach(vec![part("one.txt", &bytes), part("shot.png", b"1\n"), part("two", &bytes)]).unwrap();
+        assert_eq!(found.text, "what is\n\n<file path=\"shot.png\">\n1\n</file>");
+        let images: Vec<(&str, &[u8])> = found.images.iter().map(|i| (i.name.as_str(), i.bytes.as_slice())).collect();
+        assert_eq!(images, [("one.txt", &bytes[..]), ("two", &bytes[..])], "{kind}");
+        let error = stdin_only(&bytes).unwrap_err();
+        assert_eq!(error.message, format!("stdin is a {kind} image, not text"));
+        assert_eq!(error.hint.unwrap(), "-a FILE attaches an image");
     }
-    assert_eq!(attach(b"PK\0").unwrap_err().message, "shot.png holds a NUL byte at offset 2");
-    assert!(attach(b"BMW is a car maker from Munich").is_ok(), "text is text whatever it begins with");
+    let refused = |bytes: &[u8]| attach(vec![part("shot.png", bytes)]).unwrap_err().message;
+    assert_eq!(refused(b"PK\0"), "shot.png holds a NUL byte at offset 2");
+    for text in [&b"BMW is a car maker from Munich"[..], b"GIF89a is an image format", b"<svg/>", b"no PNG at all"] {
+        let found = attach(vec![part("shot.png", text)]).unwrap();
+        assert!(found.images.is_empty() && found.text.len() > 40, "text is text whatever it begins with or is called");
+    }
+}
+
+#[test]
+fn images_alone_are_a_prompt_and_stdin_is_its_text() {
+    let request = words(&["@a.png"]);
+    let with_stdin = |stdin: Option<&[u8]>| {
+        let plan = plan(&request, StdinKind::Pipe).unwrap();
+        let stdin = stdin.map(<[u8]>::to_vec);
+        assemble(&plan, Sources { attachments: vec![part("a.png", &png(1, 1))], stdin, file: None }).unwrap()
+    };
+    for (stdin, text, warnings) in
+        [(None, "", 0), (Some(&b"what is this?\n"[..]), "what is this?\n", 0), (Some(b"\n"), "", 1)]
+    {
+        let found = with_stdin(stdin);
+        assert_eq!((found.text.as_str(), found.images.len(), found.warnings.len()), (text, 1, warnings), "{stdin:?}");
+    }
+}
+
+#[test]
+fn images_are_bounded_each_and_together() {
+    let request = words(&["x"]);
+    let attach = |parts: Vec<Part>| {
+        let found = assemble(&planned(&request), Sources { attachments: parts, ..Sources::default() });
+        found.map(|prompt| prompt.images.len()).map_err(|error| error.message)
+    };
+    let of_size = |bytes: usize| {
+        let mut png = png(1, 1);
+        png.resize(bytes, 0);
+        part("a.png", &png)
+    };
+    assert_eq!(attach(vec![of_size(IMAGE_BYTES_MAX)]), Ok(1));
+    let too_large = "a.png is larger than 5 MB, the limit of an image".to_owned();
+    assert_eq!(attach(vec![of_size(IMAGE_BYTES_MAX + 1)]), Err(too_large));
+    let many = IMAGES_BYTES_MAX / IMAGE_BYTES_MAX + 1;
+    let together = "the attached images are larger than 64 MB together".to_owned();
+    assert_eq!(attach(vec![of_size(IMAGE_BYTES_MAX); many]), Err(together));
+    assert_eq!(attach(vec![of_size(100); IMAGES_MAX]), Ok(IMAGES_MAX));
+    let count = "more than 100 images are attached".to_owned();
+    assert_eq!(attach(vec![of_size(100); IMAGES_MAX + 1]), Err(count));
 }
 
 #[test]
@@ -340,6 +413,12 @@ fn files_are_read_below_the_base_and_their_absence_is_a_usage_error() {
     assert_eq!(read(&file("p.md")).unwrap().text, big, "IN-05 (c): 300 KB by -f");
     assert_eq!(read(&file("none.md")).unwrap_err().message, "cannot read none.md: no such file");
     assert_eq!(read(&file(".")).unwrap_err().message, "cannot read .: it is a directory");
+    // No more of an image is read than shows that it is too large.
+    let image = std::fs::File::create(directory.path().join("huge.png")).unwrap();
+    io::Write::write_all(&mut &image, &png(1, 1)).unwrap();
+    image.set_len(1 << 32).unwrap();
+    let error = read(&words(&["@huge.png"])).unwrap_err();
+    assert_eq!(error.message, "huge.png is larger than 5 MB, the limit of an image");
     let error = read(&words(&["ask", "@alice"])).unwrap_err();
     assert_eq!(error.message, "cannot read alice: no such file");
     assert!(error.hint.unwrap().contains("--"));

@@ -28,11 +28,13 @@ impl Memos for NoMemos {
 
 /// A fresh directory in which tools run; all tools are enabled unless a test says otherwise.
 pub(crate) struct Workspace {
-    _directory: tempfile::TempDir,
+    _directory: Option<tempfile::TempDir>,
     pub(crate) root: PathBuf,
     pub(crate) settings: ToolSettings,
     pub(crate) enabled: Vec<&'static str>,
     pub(crate) guard: Arc<dyn Guard>,
+    /// Whether the model that calls takes images.
+    pub(crate) images: bool,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -40,11 +42,17 @@ impl Workspace {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
+        Self { _directory: Some(directory), ..Self::at(root) }
+    }
+
+    /// A directory that somebody else made and removes.
+    pub(crate) fn at(root: PathBuf) -> Self {
         Self {
-            _directory: directory,
+            _directory: None,
             guard: Arc::new(Confine::new(Confinement::Write, std::slice::from_ref(&root), None)),
             root,
             settings: ToolSettings::default(),
+            images: false,
             enabled: vec!["bash", "edit", "find", "grep", "ls", "read", "write"],
             cancel: CancellationToken::new(),
         }
@@ -73,7 +81,7 @@ impl Workspace {
             session: None,
             cwd: self.root.clone(),
             guard: Arc::clone(&self.guard),
-            model_inputs: Inputs { text: true, image: false },
+            model_inputs: Inputs { text: true, image: self.images },
             enabled_tools: self.enabled.iter().map(|name| (*name).to_owned()).collect(),
             cancel: self.cancel.clone(),
             updates: Updates::channel(1).0,
@@ -130,6 +138,51 @@ pub(crate) fn seq(from: usize, to: usize) -> String {
 /// The lines of a range, each as `line` makes it.
 pub(crate) fn lines(range: Range<usize>, line: impl Fn(usize) -> String) -> String {
     range.map(line).collect()
+}
+
+/// A user that is not root.
+pub(crate) const NOBODY: u32 = 65534;
+
+/// Under whose name a test runs again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    Same,
+    Nobody,
+}
+
+/// Says to a test that it runs again, and where.
+const AGAIN: &str = "PIRN_TEST_AGAIN";
+
+/// In a test that runs again: the directory it was given.
+pub(crate) fn given() -> Option<PathBuf> {
+    std::env::var_os(AGAIN).map(PathBuf::from)
+}
+
+/// Runs a test again in a process of its own, which [`given`] tells apart.
+#[track_caller]
+pub(crate) fn again(test: &str, who: Who, directory: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let scratch = tempfile::tempdir().unwrap();
+    let mut binary = std::env::current_exe().unwrap();
+    if who == Who::Nobody {
+        // The other user may not be let through to where the tests were built.
+        let copy = scratch.path().join("it");
+        std::fs::copy(&binary, &copy).unwrap();
+        for path in [scratch.path(), &copy] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        binary = copy;
+    }
+    let mut command = std::process::Command::new(&binary);
+    command.args(["--exact", test]).current_dir("/").env_clear().env(AGAIN, directory);
+    if who == Who::Nobody {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.output().unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}");
+    assert!(stdout.contains("1 passed"), "the test ran: {stdout}");
 }
 
 /// A named pipe.

@@ -68,6 +68,7 @@ impl Catalogue {
 
     fn describe(&self, picked: Picked) -> Result<Choice, ErrorRecord> {
         let Picked { provider, id, alias, level } = picked;
+        self.check_references(&provider)?;
         let facts = alias.as_ref().and_then(|alias| self.settings.models.get(alias));
         let Some(model) = self.model(&provider, &id, facts)? else {
             return Err(self.unknown(&format!("{provider}/{id}")));
@@ -105,7 +106,7 @@ impl Catalogue {
         let own = self.settings.models.iter().find_map(|(alias, model)| {
             let (provider, _) = model.id.split_once('/')?;
             let own = !self.rows.contains_key(provider) && self.settings.providers.contains_key(provider);
-            let ready = own && self.key(provider, "").is_ok();
+            let ready = own && (self.has_key_command(provider) || self.key(provider, "").is_ok());
             let picked = ready.then(|| self.target(&model.id))?.ok()?;
             Some(Picked { alias: Some(alias.clone()), ..picked })
         });

@@ -16,12 +16,20 @@ impl Catalogue {
         let built_in = self.rows.values().flat_map(|row| row.keys.iter().cloned());
         let configured = self.settings.providers.values().filter_map(|provider| match &provider.api_key {
             Some(ApiKey::Template { variables, .. }) => Some(variables.clone()),
-            Some(ApiKey::Keyless) | None => None,
+            Some(ApiKey::Keyless | ApiKey::Command(_) | ApiKey::Given(_)) | None => None,
         });
         let mut names: Vec<String> = built_in.chain(configured.flatten()).collect();
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// The command that prints a provider's key, where the configuration names one.
+    pub fn key_command(&self, provider: &str) -> Option<&str> {
+        match self.provider_settings(provider)?.api_key.as_ref()? {
+            ApiKey::Command(command) => Some(command),
+            ApiKey::Keyless | ApiKey::Template { .. } | ApiKey::Given(_) => None,
+        }
     }
 
     /// Every key there is, under the name of its variable, or `providers.NAME.api_key` where it stands in a file.

@@ -234,7 +234,7 @@ impl Catalogue {
     /// Variables a key of this provider may come from.
     fn key_variables(&self, provider: &str) -> Vec<String> {
         match self.provider_settings(provider).and_then(|settings| settings.api_key.as_ref()) {
-            Some(ApiKey::Keyless) => Vec::new(),
+            Some(ApiKey::Keyless | ApiKey::Command(_) | ApiKey::Given(_)) => Vec::new(),
             Some(ApiKey::Template { variables, .. }) => variables.clone(),
             None => self.rows.get(provider).map(|row| row.keys.clone()).unwrap_or_default(),
         }
@@ -273,6 +273,14 @@ impl Catalogue {
                     Err(ErrorRecord::new(ErrorKind::Config, format!("providers.{provider}.api_key: {problem}")))
                 }
             },
+            Some(ApiKey::Given(key)) if key.expose().trim().is_empty() => {
+                Err(auth(format!("the command of {} printed no key", key_path(&["providers", provider, "api_key"]))))
+            }
+            Some(ApiKey::Given(key)) => Ok(Some(key.expose().to_owned())),
+            Some(ApiKey::Command(_)) => {
+                let key = key_path(&["providers", provider, "api_key"]);
+                Err(auth(format!("the command of {key} has not been run")))
+            }
             None => {
                 let variables = self.rows.get(provider).map(|row| row.keys.as_slice()).unwrap_or_default();
                 let Some(name) = variables.iter().find(|name| self.env.is_set(name)) else { return Ok(None) };
@@ -308,9 +316,20 @@ impl Catalogue {
         record
     }
 
-    /// Whether there is a key, as opposed to none being needed.
+    /// Whether there is a key, as opposed to none being needed. A command counts before it is run.
     fn has_key(&self, provider: &str) -> bool {
-        self.found_key(provider).is_ok_and(|key| key.is_some())
+        self.has_key_command(provider) || self.found_key(provider).is_ok_and(|key| key.is_some())
+    }
+
+    fn has_key_command(&self, provider: &str) -> bool {
+        let settings = self.provider_settings(provider);
+        matches!(settings.and_then(|settings| settings.api_key.as_ref()), Some(ApiKey::Command(_)))
+    }
+
+    /// References to variables that are not set matter once their provider is used.
+    fn check_references(&self, provider: &str) -> Result<(), ConfigErrors> {
+        let unset = self.provider_settings(provider).map(|settings| settings.unset.clone()).unwrap_or_default();
+        ConfigErrors::from_list(unset).map_or(Ok(()), Err)
     }
 }
 
@@ -325,6 +344,9 @@ impl Models for Catalogue {
         }
         if !self.is_provider(provider) {
             return Credential::Missing(Vec::new());
+        }
+        if self.has_key_command(provider) {
+            return Credential::Present;
         }
         let row = self.rows.get(provider);
         let base_url = self.base_url(provider, row.map_or(OPENAI_COMPLETIONS, |row| row.api.as_str()));

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::model::Model;
-use crate::provider::wire::openai_chat::encode::{Repair, Repairs};
+use crate::port::LlmRequest;
+use crate::provider::wire::openai_chat::encode::{RefusedImages, Repair, Repairs};
 
 /// Models and addresses remembered; a run uses a handful.
 const TARGETS_MAX: usize = 256;
@@ -18,6 +19,7 @@ pub(super) struct Memory(Mutex<Facts>);
 #[derive(Debug, Default)]
 struct Facts {
     repairs: HashMap<Target, Repairs>,
+    refused_images: HashMap<Target, RefusedImages>,
     /// Base URLs whose users were warned that a key crosses the network in clear.
     warned: HashSet<String>,
 }
@@ -25,7 +27,20 @@ struct Facts {
 impl Memory {
     /// The repairs earlier requests to this model needed (OC-18).
     pub(super) fn repairs(&self, model: &Model) -> Repairs {
-        self.facts().repairs.get(&target(model)).cloned().unwrap_or_default()
+        let facts = self.facts();
+        let target = target(model);
+        let refused = facts.refused_images.get(&target).cloned().unwrap_or_default();
+        facts.repairs.get(&target).cloned().unwrap_or_default().refusing(refused)
+    }
+
+    /// A request was taken only without its images: they are left out from now on, so that the next one does not pay
+    /// for them again (MSG-07).
+    pub(super) fn refuse_images(&self, request: &LlmRequest) {
+        let mut facts = self.facts();
+        let target = target(&request.model);
+        if facts.refused_images.len() < TARGETS_MAX || facts.refused_images.contains_key(&target) {
+            facts.refused_images.entry(target).or_default().add(request);
+        }
     }
 
     pub(super) fn add(&self, model: &Model, repair: Repair) {

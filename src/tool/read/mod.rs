@@ -1,6 +1,6 @@
-//! `read`: a text file, or some lines of it (tool rules R1–R12).
+//! `read`: a text file, or some lines of it, or an image (tool rules R1–R12, I1–I5).
 //!
-//! Keeps true: memory is bounded by the caps, not by the file; a file that grows is read up to its size at open; the
+//! Keeps true: memory is bounded by the caps, not by the file; an image is known by its bytes and never an error; a file that grows is read up to its size at open; the
 //! number of lines is exact; a cancelled read ends at the next chunk.
 //!
 //! Must not know: how its result is shown.
@@ -24,8 +24,9 @@ use self::window::{Outcome, Shown, Window};
 use super::open::{OpenError, not_a_file, open_regular};
 use super::path::{Located, Places, plain, quoted};
 use super::truncate::{BYTES_MAX, Caps, LINES_MAX, size};
-use super::{Failure, PATH_ALIASES, ToolSettings, blocking, repair};
-use crate::port::{Replay, Source as ToolSource, Tool, ToolCtx, ToolOutput, ToolSpec};
+use super::{Failure, PATH_ALIASES, ToolSettings, blocking, image, repair};
+use crate::model::{Content, ImageKind};
+use crate::port::{Inputs, Replay, Source as ToolSource, Tool, ToolCtx, ToolOutput, ToolSpec};
 
 /// Characters shown of a line that is over the byte cap by itself (tool rule R8).
 const LONG_LINE_CHARS: usize = 2_000;
@@ -61,7 +62,7 @@ impl Read {
         let caps = format!("{} lines or {}", settings.read.max_lines, size(settings.read.max_bytes as u64));
         let description = format!(
             "Shows the text of a file, at most {caps} at a time; a closing note says how to get the rest. Use offset and \
-             limit for parts of large files. Paths may be relative to the working directory. Use this instead of cat, \
+             limit for parts of large files. Shows images, too. Paths may be relative to the working directory. Use this instead of cat, \
              head or tail; use ls for directories."
         );
         let spec = ToolSpec {
@@ -105,6 +106,7 @@ impl Tool for Read {
             settings: self.settings,
             places: Places::new(&ctx, self.home.as_ref()),
             has_bash: ctx.enabled_tools.iter().any(|name| name == "bash"),
+            inputs: ctx.model_inputs,
             cancel: ctx.cancel,
         };
         blocking(move || job.run()).await
@@ -133,6 +135,7 @@ struct Job {
     settings: ReadSettings,
     places: Places,
     has_bash: bool,
+    inputs: Inputs,
     cancel: CancellationToken,
 }
 
@@ -167,6 +170,9 @@ impl Job {
 
     fn show(&self, located: &Located, (file, metadata): (File, Metadata)) -> Result<ToolOutput, Failure> {
         let source = Source::load(file, &metadata, &located.path, &self.shown, &self.cancel)?;
+        if let Some(output) = self.image(located, &source)? {
+            return Ok(output);
+        }
         let Some((encoding, bom)) = source.encoding() else { return Err(self.binary(source.size())) };
         let mut survey = Survey::default();
         source.decoded(encoding, bom, &self.cancel, &mut |bytes| {
@@ -189,6 +195,31 @@ impl Job {
             return Err(Failure::new("conflict", text));
         }
         Ok(self.output(located, &plan, shown))
+    }
+
+    /// The image the file is, or a line that tells why it is not shown; `None` for everything that is no readable image
+    /// (tool rule R2).
+    fn image(&self, located: &Located, source: &Source) -> Result<Option<ToolOutput>, Failure> {
+        if ImageKind::of(source.probe()).is_none() {
+            return Ok(None);
+        }
+        let start = source.start(image::FILE_BYTES_MAX, &self.cancel)?;
+        // A file that shrank has what was read of it.
+        let whole = if start.len() < image::FILE_BYTES_MAX { start.len() as u64 } else { source.size() };
+        let Some(facts) = image::ImageFacts::of(&start, whole) else { return Ok(None) };
+        let content = match image::blocks_of(&start, whole, self.inputs) {
+            Ok(blocks) => blocks,
+            Err(error) => vec![Content::text(error.note())],
+        };
+        let details = json!({
+            "path": located.path.to_string_lossy(),
+            "bytes": facts.bytes,
+            "mimeType": facts.kind.mime_type(),
+            "width": facts.width,
+            "height": facts.height,
+            "attached": content.iter().any(|block| matches!(block, Content::Image(_))),
+        });
+        Ok(Some(ToolOutput { content, details: Some(details), ..ToolOutput::default() }))
     }
 
     fn binary(&self, bytes: u64) -> Failure {

@@ -108,6 +108,21 @@ impl Source {
         self.partial
     }
 
+    /// The first bytes, enough to tell what this is.
+    pub(super) fn probe(&self) -> &[u8] {
+        &self.probe
+    }
+
+    /// The bytes from the start, at most `limit`.
+    pub(super) fn start(&self, limit: usize, cancel: &CancellationToken) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        self.chunks(cancel, &mut |chunk| {
+            bytes.extend(chunk.iter().take(limit.saturating_sub(bytes.len())));
+            bytes.len() < limit
+        })?;
+        Ok(bytes)
+    }
+
     /// The encoding and whether a byte order mark says so; `None` for a binary file.
     pub(super) fn encoding(&self) -> Option<(Encoding, bool)> {
         match self.probe.as_slice() {

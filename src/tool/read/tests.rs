@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::window::{Outcome, Window};
 use super::{Job, ReadSettings};
 use crate::model::Content;
+use crate::port::Inputs;
 use crate::tool::open::open_regular;
 use crate::tool::path::{Located, Places};
 use crate::tool::{Caps, Confine, Confinement};
@@ -23,6 +24,7 @@ fn job(cwd: PathBuf, written: &str) -> Job {
         settings: ReadSettings::default(),
         places: Places { cwd, home: None, guard },
         has_bash: true,
+        inputs: Inputs { text: true, image: true },
         cancel: CancellationToken::new(),
     }
 }

@@ -331,11 +331,14 @@ fn a_file_that_cannot_be_read_is_named_before_anything_is_waited_for_cli_3() {
         (&["-f", "dir"], &["dir", "it is a directory"]),
         (&["@dir", "x"], &["dir", "it is a directory"]),
         (&["@nul.bin", "x"], &["nul.bin", "NUL byte at offset 1"]),
-        (&["@i.png", "x"], &["i.png", "images cannot be attached in this version"]),
+        (&["@cut.png", "x"], &["cut.png is not valid UTF-8: byte 0x89 at offset 0"]),
         (&["-f", "i.png"], &["i.png", "is a PNG image, not text"]),
     ] {
         let stderr = refused(|server| {
-            let call = call(server, args.iter().copied()).file("nul.bin", b"a\0b").file("i.png", png);
+            let call = call(server, args.iter().copied())
+                .file("nul.bin", b"a\0b")
+                .file("i.png", png)
+                .file("cut.png", &png[..11]);
             std::fs::create_dir(call.dir().join("dir")).unwrap();
             // Would the files not come first, the silent pipe would be waited for.
             call.stdin(Stdin::Silent)

@@ -3,8 +3,10 @@
 //! `PIRN_TEST_BIN` names another binary than the one built with these tests, such as a plain release build.
 
 mod accounts;
+mod completions;
 mod exit_codes;
 mod grammar;
+mod images;
 mod input;
 mod models;
 mod pipes;

@@ -160,8 +160,8 @@ fn help_for_what_is_not_there_is_a_usage_error() {
     for (args, wanted) in [
         (&["help", "nothing"][..], "no command `nothing`"),
         (&["help", "modles"], "did you mean pirn help models?"),
-        (&["help", "sessions"], "`sessions` is not available in this version"),
-        (&["sessions", "list"], "`sessions` is not available in this version"),
+        (&["help", "tools"], "`tools` is not available in this version"),
+        (&["tools", "list"], "`tools` is not available in this version"),
     ] {
         let output = Pirn::new(args.iter().copied()).run();
         assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{args:?}: {}", output.stderr);

@@ -138,7 +138,7 @@ fn a_mistake_is_named_with_its_place_before_anything_is_sent() {
         (&["--timeout", "5 minutes"], "pirn: config: --timeout: limits.timeout must be a duration such as"),
         (&["--max-turns", "-1"], "--max-turns"),
         (&["-m", "demo,openai/x"], "fallback models are not available in this version"),
-        (&["-t", "write"], "tool write is not available in this version"),
+        (&["-t", "edit"], "tool edit is not available in this version"),
         (&["-t", "raed"], "unknown tool raed\nhint: did you mean read?"),
         (&["-qv"], "--quiet cannot be used with --verbose\n"),
         (&["--system", "@none.md"], "none.md"),
@@ -188,9 +188,10 @@ fn a_list_of_tools_has_every_documented_form() {
         ("read,ls", all.clone()),
         ("ls, read", all.clone()),
         ("l*", json!(["ls"])),
-        ("*", all.clone()),
+        ("*", json!(["read", "ls", "write"])),
+        ("+write", json!(["read", "ls", "write"])),
         ("-ls", json!(["read"])),
-        ("-write,-ls", json!(["read"])),
+        ("-write,-edit,-ls", json!(["read"])),
         ("-read,-ls", json!([])),
         ("+ls", all.clone()),
         ("none,+ls", json!(["ls"])),
@@ -258,12 +259,12 @@ fn the_log_is_an_error_as_a_variable_as_it_is_as_a_flag() {
 
 #[test]
 fn a_preset_with_tools_that_are_missing_is_refused() {
-    for (list, needs) in [("rw", "write, edit"), ("all", "write, edit, bash"), ("ro,+rw", "write, edit")] {
+    for (list, needs) in [("rw", "edit, which is"), ("all", "edit, bash, which are"), ("ro,+rw", "edit, which is")] {
         let stderr = stderr_of(Pirn::demo(["-t", list, "x"]), 2);
-        assert!(stderr.contains(&format!("needs {needs}, which are not available in this version")), "{stderr}");
-        assert!(stderr.ends_with("hint: available: read, ls; none, ro\n"), "{stderr}");
+        assert!(stderr.contains(&format!("needs {needs} not available in this version")), "{stderr}");
+        assert!(stderr.ends_with("hint: available: read, ls, write; none, ro\n"), "{stderr}");
     }
-    assert!(!stderr_of(Pirn::demo(["-t", "write", "x"]), 2).contains("rw"));
+    assert!(!stderr_of(Pirn::demo(["-t", "edit", "x"]), 2).contains("rw"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::messages::Messages;
 use self::reasoning::Level;
-pub use self::repair::{REPAIRS_PER_REQUEST_MAX, Repair, Repairs, repair_for};
+pub use self::repair::{REPAIRS_PER_REQUEST_MAX, RefusedImages, Repair, Repairs, repair_for};
 use self::text::Clean;
 pub use self::text::request_chars;
 use crate::model::{ErrorKind, ErrorRecord, Model};

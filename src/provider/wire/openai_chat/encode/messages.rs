@@ -140,14 +140,7 @@ impl<'a> Messages<'a> {
         level: &'a Level<'a>,
     ) -> Self {
         let ids = CallIds::new(compat.tool_call_id);
-        let mut builder = Builder {
-            compat,
-            level,
-            images: !repairs.leaves_out_images(),
-            ids,
-            out: Vec::new(),
-            result_images: Vec::new(),
-        };
+        let mut builder = Builder { compat, level, repairs, ids, out: Vec::new(), result_images: Vec::new() };
         builder.system(request, repairs);
         for (at, message) in request.messages.iter().enumerate() {
             builder.message(at, message);
@@ -164,8 +157,8 @@ impl<'a> Messages<'a> {
 struct Builder<'a> {
     compat: &'a Compat,
     level: &'a Level<'a>,
-    /// Whether images are sent.
-    images: bool,
+    /// They say which images are sent.
+    repairs: &'a Repairs,
     ids: CallIds<'a>,
     out: Vec<WireMessage<'a>>,
     /// Images of the current run of results.
@@ -216,19 +209,24 @@ impl<'a> Builder<'a> {
         self.plain("user", content);
     }
 
-    /// Text and images in order; without images a run of them is one text.
+    /// Text and images in order; a run of images that are not sent is one text.
     fn parts(&self, blocks: &'a [Content]) -> Vec<Part<'a>> {
         let mut parts = Vec::new();
         let mut in_run = false;
         for block in blocks {
-            let is_image = matches!(block, Content::Image(_));
+            let mut is_left_out = false;
             match block {
                 Content::Text(text) => parts.push(Part::text(&text.text)),
-                Content::Image(image) if self.images => parts.push(Part::image(image)),
-                Content::Image(_) if !in_run => parts.push(Part::text(IMAGE_LEFT_OUT)),
-                Content::Image(_) | Content::Other(_) => {}
+                Content::Image(image) if self.repairs.sends(image) => parts.push(Part::image(image)),
+                Content::Image(_) => {
+                    is_left_out = true;
+                    if !in_run {
+                        parts.push(Part::text(IMAGE_LEFT_OUT));
+                    }
+                }
+                Content::Other(_) => {}
             }
-            in_run = is_image;
+            in_run = is_left_out;
         }
         parts
     }
@@ -274,16 +272,17 @@ impl<'a> Builder<'a> {
 
     fn result(&mut self, result: &'a ToolResultMessage) {
         let mut texts: Vec<&str> = result.content.iter().filter_map(Content::as_text).collect();
-        let images = result.content.iter().filter_map(|block| match block {
-            Content::Image(image) => Some(image),
-            Content::Text(_) | Content::Other(_) => None,
-        });
-        let mut has_images = false;
-        if self.images {
-            let before = self.result_images.len();
-            self.result_images.extend(images);
-            has_images = self.result_images.len() > before;
-        } else if images.count() > 0 {
+        let (mut has_images, mut has_left_out) = (false, false);
+        for block in &result.content {
+            let Content::Image(image) = block else { continue };
+            if self.repairs.sends(image) {
+                self.result_images.push(image);
+                has_images = true;
+            } else {
+                has_left_out = true;
+            }
+        }
+        if has_left_out {
             texts.push(IMAGE_LEFT_OUT);
         }
         let mut content = Joined { parts: texts, separator: "\n" };

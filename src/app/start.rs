@@ -1,0 +1,294 @@
+//! From a command line to a run that can start: settings, session, model, tools and prompt, in the order in which
+//! mistakes are best told.
+//!
+//! Keeps true: signals and the timeout can end every wait; nothing is sent, and no session is made, before everything
+//! is known to be good; a missing key is told last, so that it does not hide a mistake in the call or the prompt.
+//!
+//! Must not know: how a run goes, how lines are formatted.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{apart, attach};
+use super::kept::{self, Chosen, Kept};
+use super::report::Screen;
+use super::resume::{self, Next};
+use super::setup::{self, Setup};
+use super::signals::{self, Signals, cause_of};
+use super::run::tell;
+use crate::agent;
+use crate::cli::{self, PromptIo, RunArgs};
+use crate::config::{self, Env, Settings};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Model};
+use crate::port::{Clock, Ids, UuidIds};
+use crate::print::{Msg, Patience, Printer};
+
+/// The wall clock of the whole call.
+pub(super) struct Deadline {
+    pub(super) started_ms: u64,
+    pub(super) timeout: Option<Duration>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Deadline {
+    /// Waits until the time is up; for ever without a limit. Cancel-safe.
+    pub(super) async fn passed(&self) {
+        match self.timeout {
+            Some(timeout) => self.clock.sleep(timeout.saturating_sub(Duration::from_millis(self.elapsed_ms()))).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn elapsed_ms(&self) -> u64 {
+        self.clock.monotonic_ms().saturating_sub(self.started_ms)
+    }
+}
+
+/// What a run begins with.
+pub(super) enum Start {
+    /// A new prompt.
+    Prompt(agent::Prompt),
+    /// The transcript as it is.
+    Continue,
+    /// Nothing is left to do: the end is told again.
+    Again(Box<resume::Finished>),
+}
+
+/// A run that can start.
+pub(super) struct Ready {
+    pub(super) screen: Screen,
+    pub(super) settings: Settings,
+    pub(super) setup: Setup,
+    pub(super) kept: Kept,
+    pub(super) cwd: PathBuf,
+    pub(super) printer: Printer,
+    pub(super) start: Start,
+    /// What was odd on the way, each with a word for programs.
+    pub(super) warnings: Vec<(&'static str, String)>,
+}
+
+/// Why there is no run.
+pub(super) enum Refused {
+    Usage(cli::UsageError),
+    Error(ErrorRecord),
+    Cancelled(CancelCause),
+}
+
+impl From<ErrorRecord> for Refused {
+    fn from(error: ErrorRecord) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// What the files say: the configuration, and the session that was asked for.
+struct Read {
+    cwd: PathBuf,
+    settings: Settings,
+    chosen: Chosen,
+    /// The session works here, not where the call was made.
+    moved: bool,
+}
+
+/// Gets everything ready. `screen` follows the settings as soon as they are known.
+pub(super) async fn ready(
+    args: &RunArgs,
+    env: &Env,
+    screen: &mut Screen,
+    signals: &mut Signals,
+    deadline: &mut Deadline,
+) -> Result<Ready, Refused> {
+    let clock = Arc::clone(&deadline.clock);
+    let read = read_files(args, env, screen, signals, deadline).await?;
+    deadline.timeout = read.settings.limits.timeout;
+    *screen = Screen::new(env, &read.settings);
+    // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
+    cli::plan(&args.prompt_request(), cli::stdin_kind()).map_err(Refused::Usage)?;
+    let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
+    let mut warnings: Vec<(&'static str, String)> = Vec::new();
+    let Read { cwd, settings, chosen, moved } = read;
+    let mut kept = match &chosen {
+        Chosen::Known(found) => {
+            Some(signals.unless(Kept::open(found, &settings, &clock)).await.map_err(Refused::Cancelled)??)
+        }
+        Chosen::None | Chosen::New { .. } => None,
+    };
+    if moved {
+        warnings.push(("session", format!("the session works in {}", cwd.display())));
+    }
+    let stored = kept.as_ref().and_then(|kept| kept.lane.config.as_ref());
+    // A missing key is told last: it must not hide a mistake in the call or in the prompt.
+    let building = signals.unless(setup::build(args, &settings, env, &cwd, stored, &clock, &ids)).await;
+    let setup = match building.map_err(Refused::Cancelled)? {
+        Err(error) if error.kind != ErrorKind::Auth => return Err(error.into()),
+        setup => setup,
+    };
+    let printer = screen.start().map_err(|error| {
+        Refused::Error(ErrorRecord::new(ErrorKind::Internal, format!("the printer did not start: {error}")))
+    })?;
+    let ready = async {
+        let prompt = read_prompt(args, &settings, &cwd, &printer, signals, deadline).await?;
+        let setup = setup?;
+        warnings.extend(prompt.warnings.iter().map(|warning| ("input", warning.clone())));
+        let prompt = match prompt.is_empty() {
+            true => None,
+            false => Some(attached(prompt, &setup.model, signals, deadline).await?),
+        };
+        let mut kept = match (kept.take(), chosen) {
+            (Some(kept), _) => kept,
+            (None, Chosen::New { library, name }) => Kept::create(&library, name, &settings, &clock, &*ids).await?,
+            (None, Chosen::None | Chosen::Known(_)) => Kept::in_memory(&clock, &*ids),
+        };
+        let start = begin(prompt, &mut kept, &setup, &settings, &clock, &*ids).await?;
+        Ok((setup, kept, start))
+    };
+    match ready.await {
+        Ok((setup, kept, start)) => {
+            Ok(Ready { screen: *screen, settings, setup, kept, cwd, printer, start, warnings })
+        }
+        Err(refused) => {
+            // Notices may still be queued; they come before the last words.
+            drop(printer.finish(Patience::Stall, &*clock).await);
+            Err(refused)
+        }
+    }
+}
+
+/// Reads the configuration and finds the session, on a thread of its own.
+async fn read_files(
+    args: &RunArgs,
+    env: &Env,
+    screen: &mut Screen,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<Read, Refused> {
+    let reading = {
+        let (args, env) = (args.clone(), env.clone());
+        apart(move || Ok(read_now(&args, &env)))
+    };
+    let read = tokio::select! {
+        biased;
+        read = signals.unless(reading) => read,
+        () = deadline.passed() => Err(CancelCause::Timeout),
+    };
+    let (wish, read) = read.map_err(Refused::Cancelled)??;
+    if let Some(wish) = wish {
+        *screen = screen.wishing(wish);
+    }
+    Ok(read?)
+}
+
+/// What `output.json` says is known even when other things are wrong.
+fn read_now(args: &RunArgs, env: &Env) -> (Option<config::JsonLevel>, Result<Read, ErrorRecord>) {
+    let cwd = match setup::working_directory(args.layers.cd.as_deref()) {
+        Ok(cwd) => cwd,
+        Err(error) => return (None, Err(error)),
+    };
+    let (wish, loaded) = setup::settings(args, env, &cwd);
+    let read = loaded.and_then(|settings| {
+        let chosen = kept::choose(args, &settings, env, &cwd)?;
+        let elsewhere = match &chosen {
+            Chosen::Known(found) if args.layers.cd.is_none() => found.cwd.clone().filter(|there| !is_same(there, &cwd)),
+            Chosen::Known(_) | Chosen::None | Chosen::New { .. } => None,
+        };
+        let Some(there) = elsewhere else { return Ok(Read { cwd, settings, chosen, moved: false }) };
+        if !there.is_dir() {
+            let message = format!("the session works in {}, which is not there any more", there.display());
+            return Err(ErrorRecord::new(ErrorKind::Usage, message).with_hint("-C DIR names another directory"));
+        }
+        // The files that count are those of where the work is done.
+        let settings = setup::settings(args, env, &there).1?;
+        Ok(Read { cwd: there, settings, chosen, moved: true })
+    });
+    (Some(wish), read)
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
+}
+
+/// Puts the session in order and decides how the run begins.
+async fn begin(
+    prompt: Option<agent::Prompt>,
+    kept: &mut Kept,
+    setup: &Setup,
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+    ids: &dyn Ids,
+) -> Result<Start, ErrorRecord> {
+    let storage = |error| super::recorder::storage_error(&error);
+    kept.recover(clock, ids, settings.limits.grace).await.map_err(storage)?;
+    if let Some(prompt) = prompt {
+        kept.configure(setup.lane_config()).await.map_err(storage)?;
+        return Ok(Start::Prompt(prompt));
+    }
+    match resume::next(&kept.conversation, kept.lane.tip.as_ref(), kept.lane.last_result.as_ref())? {
+        Next::Again(finished) => Ok(Start::Again(finished)),
+        Next::Continue => {
+            kept.configure(setup.lane_config()).await.map_err(storage)?;
+            Ok(Start::Continue)
+        }
+    }
+}
+
+/// Makes the message of a prompt. Signals and the timeout end the wait where images take time.
+async fn attached(
+    prompt: cli::Prompt,
+    model: &Model,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<agent::Prompt, Refused> {
+    if prompt.images.is_empty() {
+        return Ok(prompt.text.into());
+    }
+    let (model, now_ms) = (model.clone(), deadline.clock.now_ms());
+    let making = apart(move || attach::message(prompt, &model, now_ms));
+    tokio::select! {
+        biased;
+        made = signals.unless(making) => match made {
+            Ok(message) => message.map(Into::into).map_err(Refused::Error),
+            Err(cause) => Err(Refused::Cancelled(cause)),
+        },
+        () = deadline.passed() => Err(Refused::Cancelled(CancelCause::Timeout)),
+    }
+}
+
+/// Reads the prompt, while signals and the timeout can end the wait. Notices go out at once.
+async fn read_prompt(
+    args: &RunArgs,
+    settings: &Settings,
+    cwd: &Path,
+    printer: &Printer,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<cli::Prompt, Refused> {
+    let (notices, mut told) = tokio::sync::mpsc::unbounded_channel::<String>();
+    let mut notice = move |text: &str| {
+        // The receiver lives as long as the reading does.
+        drop(notices.send(text.to_owned()));
+    };
+    let clock = Arc::clone(&deadline.clock);
+    let request = args.prompt_request();
+    let io = PromptIo::process(cwd, settings.input.stdin_wait, &*clock, &mut notice);
+    let handle = printer.handle();
+    let read = cli::load(&request, io);
+    tokio::pin!(read);
+    loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => return Err(Refused::Cancelled(cause_of(signal))),
+            () = deadline.passed() => return Err(Refused::Cancelled(CancelCause::Timeout)),
+            Some(text) = told.recv() => tell(&handle, Msg::Notice(text)).await,
+            prompt = &mut read => {
+                // What a dying writer left is no prompt.
+                if let Some(cause) = signals::noted().await {
+                    return Err(Refused::Cancelled(cause));
+                }
+                return prompt.map_err(Refused::Usage);
+            }
+        }
+    }
+}

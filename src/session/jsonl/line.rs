@@ -1,0 +1,192 @@
+//! A line behind the header: one transaction, and the sum that says that it is whole.
+//!
+//! Keeps true: the sum covers every byte before it and is always the last member; a line is decoded without making
+//! values of what it holds, and its writes borrow the line's bytes.
+//!
+//! Must not know: what a write means, where lines are kept.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+/// A longer line is not written and not read.
+pub const LINE_BYTES_MAX: usize = 256 << 20;
+
+/// What stands between the bytes that are summed and the sum.
+const SUM_START: &[u8] = b",\"c\":\"";
+const SUM_END: &[u8] = b"\"}";
+/// Hexadecimal digits of the sum.
+const SUM_DIGITS: usize = 8;
+const SUM_BYTES: usize = SUM_START.len() + SUM_DIGITS + SUM_END.len();
+
+/// A transaction as it stands in its line.
+#[derive(Debug)]
+pub struct Line<'a> {
+    /// Milliseconds since 1970.
+    pub at: u64,
+    /// The writes, each one JSON value; [`record::head`](crate::session::record::head) says what one does.
+    pub writes: Vec<&'a RawValue>,
+    bytes: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// The writes, with where in the line each one starts.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (usize, &'a str)> {
+        // The writes are parts of the bytes.
+        let start = self.bytes.as_ptr().addr();
+        self.writes.iter().map(move |write| (write.get().as_ptr().addr().wrapping_sub(start), write.get()))
+    }
+}
+
+/// Why bytes are no line of ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLine {
+    #[error("it has no checksum at its end")]
+    Cut,
+    #[error("its checksum is wrong")]
+    Sum,
+    #[error("it is no transaction: {0}")]
+    Json(String),
+    #[error("it is longer than {LINE_BYTES_MAX} bytes")]
+    Long,
+}
+
+#[derive(Deserialize)]
+struct Members<'a> {
+    at: u64,
+    #[serde(borrow)]
+    w: Vec<&'a RawValue>,
+    #[serde(rename = "c")]
+    _sum: IgnoredAny,
+}
+
+/// Reads a line, given without its line feed: checks the sum, then the JSON.
+///
+/// # Errors
+/// The line is not what was written.
+pub fn decode(line: &[u8]) -> Result<Line<'_>, BadLine> {
+    if line.len() > LINE_BYTES_MAX {
+        return Err(BadLine::Long);
+    }
+    let (summed, tail) = line.split_at_checked(line.len().wrapping_sub(SUM_BYTES)).ok_or(BadLine::Cut)?;
+    let digits = tail.strip_prefix(SUM_START).and_then(|rest| rest.strip_suffix(SUM_END)).ok_or(BadLine::Cut)?;
+    if digits != sum(summed).as_bytes() {
+        return Err(BadLine::Sum);
+    }
+    let members: Members<'_> = serde_json::from_slice(line).map_err(|error| BadLine::Json(error.to_string()))?;
+    Ok(Line { at: members.at, writes: members.w, bytes: line })
+}
+
+/// A line in the making. Its bytes end with a line feed.
+#[derive(Debug)]
+pub(super) struct LineBuilder {
+    bytes: Vec<u8>,
+    /// Where the line starts: behind a line feed that the line before lacks.
+    start: usize,
+    is_first: bool,
+}
+
+impl LineBuilder {
+    /// Starts a line; with `newline_first` the line before is ended too, by the same write.
+    pub(super) fn new(at: u64, newline_first: bool) -> Self {
+        let start = usize::from(newline_first);
+        let mut text = "\n".repeat(start);
+        // Writing to a string does not fail.
+        let _: std::fmt::Result = write!(text, "{{\"at\":{at},\"w\":[");
+        Self { bytes: text.into_bytes(), start, is_first: true }
+    }
+
+    /// Adds a write, which is one JSON value, and tells where among all bytes it starts.
+    pub(super) fn push(&mut self, write: &[u8]) -> usize {
+        if !self.is_first {
+            self.bytes.push(b',');
+        }
+        self.is_first = false;
+        let offset = self.bytes.len();
+        self.bytes.extend_from_slice(write);
+        offset
+    }
+
+    /// The whole line.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.bytes.push(b']');
+        let sum = sum(self.bytes.get(self.start..).unwrap_or_default());
+        self.bytes.extend_from_slice(SUM_START);
+        self.bytes.extend_from_slice(sum.as_bytes());
+        self.bytes.extend_from_slice(SUM_END);
+        self.bytes.push(b'\n');
+        self.bytes
+    }
+}
+
+fn sum(bytes: &[u8]) -> String {
+    format!("{:08x}", crc32fast::hash(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BadLine, LineBuilder, decode};
+
+    fn encode(at: u64, writes: &[&str]) -> Vec<u8> {
+        let mut line = LineBuilder::new(at, false);
+        for write in writes {
+            line.push(write.as_bytes());
+        }
+        let mut bytes = line.finish();
+        assert_eq!(bytes.pop(), Some(b'\n'));
+        bytes
+    }
+
+    #[test]
+    fn a_line_is_its_time_its_writes_and_the_crc_32_of_what_stands_before_the_sum() {
+        // The check value of CRC-32 (IEEE), so that other programs can verify a file.
+        assert_eq!(super::sum(b"123456789"), "cbf43926");
+        let bytes = encode(7, &[r#"{"a":"é"}"#, "null"]);
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        assert_eq!(
+            text,
+            format!(r#"{{"at":7,"w":[{{"a":"é"}},null],"c":"{}"}}"#, super::sum(&bytes[..bytes.len() - 16]))
+        );
+        let line = decode(&bytes).unwrap();
+        assert_eq!((line.at, line.writes.iter().map(|write| write.get()).collect()), (7, vec![r#"{"a":"é"}"#, "null"]));
+    }
+
+    #[test]
+    fn a_line_feed_before_the_line_is_outside_of_the_sum() {
+        let mut line = LineBuilder::new(7, true);
+        let offset = line.push(b"{}");
+        let bytes = line.finish();
+        assert_eq!((&bytes[offset..offset + 2], bytes[0]), (&b"{}"[..], b'\n'));
+        decode(&bytes[1..bytes.len() - 1]).unwrap();
+    }
+
+    #[test]
+    fn a_cut_or_changed_line_is_no_line() {
+        let whole = encode(1, &[r#"{"seq":1,"text":"a longer text"}"#]);
+        for length in 0..whole.len() {
+            assert!(decode(&whole[..length]).is_err(), "{length}");
+        }
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut changed = whole.clone();
+                changed[at] ^= 1 << bit;
+                assert!(decode(&changed).is_err(), "byte {at}, bit {bit}");
+            }
+        }
+        let zeros = vec![0; 4096];
+        assert_eq!(decode(&zeros).unwrap_err(), BadLine::Cut);
+    }
+
+    #[test]
+    fn a_right_sum_does_not_make_json_of_what_is_none() {
+        for wrong in [r#"{"seq":1"#, "\u{1}", r#""\q""#, "]", "{},"] {
+            assert!(matches!(decode(&encode(1, &[wrong])), Err(BadLine::Json(_))), "{wrong}");
+        }
+        let mut bytes = b"{\"at\":1,\"w\":[\"\xff\"]".to_vec();
+        let sum = super::sum(&bytes);
+        bytes.extend_from_slice(format!(",\"c\":\"{sum}\"}}").as_bytes());
+        assert!(matches!(decode(&bytes), Err(BadLine::Json(_))), "bytes that are no UTF-8");
+    }
+}
