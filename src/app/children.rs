@@ -11,13 +11,11 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 
-use crate::config::{EnvInherit, Env, Settings};
+use crate::config::{Env, EnvInherit, Settings};
 use crate::model::{ErrorKind, ErrorRecord, Model, Secret};
 use crate::port::Clock;
 use crate::process::mask::{Masks, looks_secret};
-use crate::process::{
-    ChildEnv, EnvPolicy, Inherit, Output, Spec, Stdin, Supervisor, SupervisorSettings, refuse_depth,
-};
+use crate::process::{ChildEnv, EnvPolicy, Inherit, Output, Spec, Stdin, Supervisor, SupervisorSettings, refuse_depth};
 use crate::provider::catalogue::Catalogue;
 
 /// How long a key command may take.

@@ -20,8 +20,8 @@ use crate::model::{
 use crate::port::{Clock, Ids, SessionRef, Store, StoreError};
 use crate::process::{self, OrphanOutcome, ProcessIdentity};
 use crate::session::jsonl::{self, JsonlStore};
-use crate::session::place::{Found, Library, StateDirs, Target, spill_dir};
 use crate::session::memory;
+use crate::session::place::{Found, Library, StateDirs, Target, spill_dir};
 use crate::session::restore::{MainLane, path_messages};
 
 /// Which session a call is for.
@@ -29,7 +29,10 @@ use crate::session::restore::{MainLane, path_messages};
 pub(super) enum Chosen {
     /// Nothing is kept.
     None,
-    New { library: Library, name: Option<String> },
+    New {
+        library: Library,
+        name: Option<String>,
+    },
     Known(Found),
 }
 
@@ -192,7 +195,12 @@ impl Kept {
 
     /// Puts in order what a process left that died in the middle of a run: processes its tools started, and calls
     /// without a result.
-    pub(super) async fn recover(&mut self, clock: &Arc<dyn Clock>, ids: &dyn Ids, grace: std::time::Duration) -> Result<(), StoreError> {
+    pub(super) async fn recover(
+        &mut self,
+        clock: &Arc<dyn Clock>,
+        ids: &dyn Ids,
+        grace: std::time::Duration,
+    ) -> Result<(), StoreError> {
         let memos = self.store.values(namespace::TOOL_MEMO, "")?;
         let mut writes = Vec::new();
         for (key, value) in &memos {

@@ -27,8 +27,8 @@ use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
 use crate::port::{Clock, SinkError};
 use crate::print::{
-    self, Finished, Handle, LimitsLine, ModelRef, Msg, Printer, PrinterGone, ResultLine, SESSION_VERSION,
-    SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
+    self, Finished, Handle, LimitsLine, ModelRef, Msg, Printer, PrinterGone, ResultLine, SESSION_VERSION, SessionLine,
+    StdoutFailure, UsageShare, UsageTotals, rfc3339,
 };
 
 /// Runs the agent once.
@@ -452,7 +452,9 @@ impl Verdict {
     fn stored(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
         match cause {
             Some(_) => Self::cancelled(cause),
-            None => Self { reason: Reason::Error, stop_reason: Some(StopReason::Error), error: Some(error), cause: None },
+            None => {
+                Self { reason: Reason::Error, stop_reason: Some(StopReason::Error), error: Some(error), cause: None }
+            }
         }
     }
 

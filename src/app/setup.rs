@@ -202,12 +202,8 @@ pub(super) async fn build(
         max_parallel: usize::try_from(settings.tools.max_parallel).unwrap_or(usize::MAX),
         grace: settings.limits.grace,
     };
-    options.tool_env = ToolEnv {
-        cwd: cwd.to_path_buf(),
-        guard: Arc::new(guard(settings, env, cwd)),
-        session: None,
-        memos: None,
-    };
+    options.tool_env =
+        ToolEnv { cwd: cwd.to_path_buf(), guard: Arc::new(guard(settings, env, cwd)), session: None, memos: None };
     options.clock = Arc::clone(clock);
     options.ids = Arc::clone(ids);
     let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{apart, attach};
 use super::kept::{self, Chosen, Kept};
 use super::report::Screen;
 use super::resume::{self, Next};
+use super::run::tell;
 use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
-use super::run::tell;
+use super::{apart, attach};
 use crate::agent;
 use crate::cli::{self, PromptIo, RunArgs};
 use crate::config::{self, Env, Settings};
@@ -143,9 +143,7 @@ pub(super) async fn ready(
         Ok((setup, kept, start))
     };
     match ready.await {
-        Ok((setup, kept, start)) => {
-            Ok(Ready { screen: *screen, settings, setup, kept, cwd, printer, start, warnings })
-        }
+        Ok((setup, kept, start)) => Ok(Ready { screen: *screen, settings, setup, kept, cwd, printer, start, warnings }),
         Err(refused) => {
             // Notices may still be queued; they come before the last words.
             drop(printer.finish(Patience::Stall, &*clock).await);

@@ -112,7 +112,10 @@ impl Gathered {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let cut = bytes.len() > left;
         bytes.truncate(left);
-        if cut && let Err(error) = std::str::from_utf8(&bytes) && error.error_len().is_none() {
+        if cut
+            && let Err(error) = std::str::from_utf8(&bytes)
+            && error.error_len().is_none()
+        {
             // The limit split a character.
             bytes.truncate(error.valid_up_to());
         }

@@ -56,11 +56,9 @@ pub(super) fn discover(env: &Env, cwd: &Path, named: Option<&Path>) -> Discovery
         Err(PlaceError::Unset { .. } | PlaceError::RelativeHome { .. }) => None,
     };
     let system = Some(Path::new(SYSTEM_DIR).join(FILE));
-    for (layer, path) in [
-        (FileLayer::System, system),
-        (FileLayer::User, user),
-        (FileLayer::Project, project_file(env, cwd)),
-    ] {
+    for (layer, path) in
+        [(FileLayer::System, system), (FileLayer::User, user), (FileLayer::Project, project_file(env, cwd))]
+    {
         let Some(path) = path else { continue };
         let real = path.canonicalize().ok();
         if real.as_ref().is_some_and(|real| taken.contains(real)) {

@@ -13,7 +13,9 @@ use serde_json::{Map, Value, json};
 use super::DEFAULT_TOML;
 use super::read_table::{PARAM_KEYS, PARAM_TYPES};
 use super::rule::{Key, Now, Rule};
-use super::schema::{HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, PROFILES, PROVIDER, PROVIDERS, SETTINGS, TOOL, TOOLS};
+use super::schema::{
+    HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, PROFILES, PROVIDER, PROVIDERS, SETTINGS, TOOL, TOOLS,
+};
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// What names of keys begin with that are the user's own.
@@ -179,7 +181,9 @@ impl<T> Rule<T> {
                 json!({"type": "array", "items": {"type": "integer", "minimum": min, "maximum": max}})
             }
             Self::Number(_) => json!({"type": "number", "minimum": 0}),
-            Self::Duration(_) => json!({"anyOf": [{"type": "string", "pattern": DURATION, "minLength": 1}, {"const": 0}]}),
+            Self::Duration(_) => {
+                json!({"anyOf": [{"type": "string", "pattern": DURATION, "minLength": 1}, {"const": 0}]})
+            }
             Self::Size { min, max, .. } => json!({"anyOf": [
                 {"type": "string", "pattern": SIZE},
                 {"type": "integer", "minimum": min, "maximum": max},

@@ -230,7 +230,8 @@ impl Loader {
         let layer = FileLayer::Named;
         let name: Arc<str> = named.display().to_string().into();
         let path = cwd.join(named);
-        let read = File::open(&path).map_err(FileError::from).and_then(|file| Ok((read_open(&file)?, is_private(&file))));
+        let read =
+            File::open(&path).map_err(FileError::from).and_then(|file| Ok((read_open(&file)?, is_private(&file))));
         let (bytes, private) = match read {
             Ok(read) => read,
             Err(problem) => return self.cannot_read(layer, &name, &problem),

@@ -76,8 +76,7 @@ impl Listing<'_> {
 
     /// A key of a table, or the entries below it where each has a place of its own.
     fn key(&mut self, table: &str, key: &str) {
-        let below: Vec<String> =
-            self.settings.written.below(key).map(|(name, _)| format!("{key}.{name}")).collect();
+        let below: Vec<String> = self.settings.written.below(key).map(|(name, _)| format!("{key}.{name}")).collect();
         if below.is_empty() {
             return self.line(table, key);
         }

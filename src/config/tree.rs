@@ -112,9 +112,7 @@ fn read_inner<T>(
 fn wrong_name(table: &str, name: &str) -> Option<&'static str> {
     let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
     match table {
-        PROVIDERS if name.is_empty() || name.contains('/') || name == DEMO => {
-            Some("a provider cannot have this name")
-        }
+        PROVIDERS if name.is_empty() || name.contains('/') || name == DEMO => Some("a provider cannot have this name"),
         MODELS if name.is_empty() || name.contains(',') || name == DEMO => Some("an alias cannot have this name"),
         HOOKS if name.is_empty() => Some("a hook cannot have this name"),
         MCP_SERVERS if name.is_empty() || !plain(name) => {
@@ -252,8 +250,11 @@ fn read_entry<T>(
         return;
     }
     // Nobody reads more, and looking for them takes time.
-    let suggestion =
-        if layer.errors.len() < ERRORS_SHOWN_MAX { suggest(layer.prefix, &shown, &path, &name.text, keys) } else { None };
+    let suggestion = if layer.errors.len() < ERRORS_SHOWN_MAX {
+        suggest(layer.prefix, &shown, &path, &name.text, keys)
+    } else {
+        None
+    };
     layer.errors.push(ConfigError::new(name.at, format!("unknown key {shown}")).suggest(suggestion));
 }
 

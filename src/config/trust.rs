@@ -86,7 +86,12 @@ pub(super) fn verify(env: &Env, path: &Path, bytes: &[u8]) -> Result<Verdict, Tr
 }
 
 /// Adds a file with the files it names, or replaces what is known of it.
-pub(super) fn grant(env: &Env, path: &Path, bytes: &[u8], named: &BTreeMap<PathBuf, Vec<u8>>) -> Result<(), TrustError> {
+pub(super) fn grant(
+    env: &Env,
+    path: &Path,
+    bytes: &[u8],
+    named: &BTreeMap<PathBuf, Vec<u8>>,
+) -> Result<(), TrustError> {
     let mut names = BTreeMap::new();
     for (path, bytes) in named {
         names.insert(text_of(path)?, hash(bytes));

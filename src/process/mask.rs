@@ -129,6 +129,13 @@ impl Masks {
         }
     }
 
+    /// Masks every string of an object, names of properties included.
+    pub fn object(&self, map: &mut Map<String, Value>) {
+        if !self.is_empty() {
+            self.mask_map(map);
+        }
+    }
+
     fn mask_map(&self, map: &mut Map<String, Value>) {
         map.values_mut().for_each(|item| self.mask_value(item));
         if map.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {

@@ -9,6 +9,7 @@ mod bash;
 mod guard;
 pub mod image;
 mod ls;
+mod masked;
 mod mutate;
 mod open;
 mod path;
@@ -21,6 +22,7 @@ mod write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::masked::Masked;
 use self::mutate::Mutations;
 use crate::port::{Clock, Denied, SystemClock, Tool, ToolOutput};
 use crate::process::Supervisor;
@@ -78,14 +80,15 @@ impl std::fmt::Debug for ToolSettings {
 pub fn builtin(settings: &ToolSettings, names: &[String]) -> Vec<Arc<dyn Tool>> {
     let mutations = Mutations::new(settings.fsync);
     let tool = |name: &String| -> Option<Arc<dyn Tool>> {
-        match name.as_str() {
-            "read" => Some(Arc::new(Read::new(settings))),
-            "ls" => Some(Arc::new(Ls::new(settings))),
-            "write" => Some(Arc::new(Write::new(settings, &mutations))),
+        let tool: Arc<dyn Tool> = match name.as_str() {
+            "read" => Arc::new(Read::new(settings)),
+            "ls" => Arc::new(Ls::new(settings)),
+            "write" => Arc::new(Write::new(settings, &mutations)),
             // It masks what it reads before anything is done with it.
             "bash" => return Some(Arc::new(Bash::new(settings, settings.children.clone()?))),
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(Masked::wrap(tool, &settings.masks))
     };
     names.iter().filter_map(tool).collect()
 }

@@ -205,7 +205,8 @@ mod tests {
             (&["ls", "read"], &[], &["read", "ls"]),
             (&["ls"], &["read"], &["ls"]),
             (&["l*"], &[], &["ls"]),
-            (&["*"], &[], &["read", "ls", "write"]),
+            (&["*"], &[], &["read", "ls", "write", "bash"]),
+            (&["ro", "+bash"], &[], &["read", "ls", "bash"]),
             (&["w*", "read"], &[], &["read", "write"]),
             (&["+write"], &["read", "ls"], &["read", "ls", "write"]),
             (&["r??d"], &[], &["read"]),
@@ -225,22 +226,22 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_with_a_hint() {
         for (list, text, hint) in [
-            ("edit", "tool edit is not available in this version", "available: read, ls, write; none, ro"),
-            ("+bash", "tool bash is not available in this version", "available: read, ls, write; none, ro"),
-            ("e*", "tool e* is not available in this version", "available: read, ls, write; none, ro"),
+            ("edit", "tool edit is not available in this version", "available: read, ls, write, bash; none, ro"),
+            ("+grep", "tool grep is not available in this version", "available: read, ls, write, bash; none, ro"),
+            ("e*", "tool e* is not available in this version", "available: read, ls, write, bash; none, ro"),
             (
                 "rw",
                 "the preset rw needs edit, which is not available in this version",
-                "available: read, ls, write; none, ro",
+                "available: read, ls, write, bash; none, ro",
             ),
             (
                 "+all",
-                "the preset all needs edit, bash, which are not available in this version",
-                "available: read, ls, write; none, ro",
+                "the preset all needs edit, which is not available in this version",
+                "available: read, ls, write, bash; none, ro",
             ),
             ("raed", "unknown tool raed", "did you mean read?"),
             ("Read", "unknown tool Read", "did you mean read?"),
-            ("xyz*", "unknown tool xyz*", "available: read, ls, write; none, ro"),
+            ("xyz*", "unknown tool xyz*", "available: read, ls, write, bash; none, ro"),
         ] {
             let error = select(&names(&[list]), &[]).unwrap_err();
             assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (text, Some(hint)));

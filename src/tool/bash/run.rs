@@ -16,12 +16,12 @@ use tokio::sync::{oneshot, watch};
 use super::pump::{Feed, Follow, Keep, Progress, Pump, Source};
 use super::report::Reporter;
 use super::shell::{Script, candidates, is_too_long};
-use super::spill::{Saved, Spill, reason};
+use super::spill::{Saved, Spill};
 use super::text::{Report, Why};
 use super::{BackgroundAtExit, Bash, Limit};
 use crate::port::{Clock, ToolCtx, ToolOutput};
 use crate::process::{Child, Exited, Output, SpawnError, Spec, Stdin};
-use crate::tool::Failure;
+use crate::tool::{Failure, reason};
 
 /// Milliseconds without output after which a shell that has ended is done.
 const QUIET_MS: u64 = 100;

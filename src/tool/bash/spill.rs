@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
+use crate::tool::reason;
+
 /// Bytes of one file; what comes behind them is read and dropped.
 pub(super) const CALL_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of all files of a session, those of earlier runs included.
@@ -112,12 +114,6 @@ fn bytes_in(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let sizes = entries.filter_map(|entry| Some(entry.ok()?.metadata().ok().filter(std::fs::Metadata::is_file)?.len()));
     sizes.fold(0, u64::saturating_add)
-}
-
-/// Why an error came, as a model reads it: the number behind the text tells it nothing.
-pub(super) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Which cap ended a file.
@@ -229,7 +225,7 @@ impl Spill {
             if self.is_promised {
                 self.spills.give_back(path, granted);
             } else if let Err(error) = std::fs::remove_file(&*path) {
-                reason = format!("{reason}; {}", self::reason(&error));
+                reason = format!("{reason}; {}", crate::tool::reason(&error));
             } else {
                 self.spills.give_back(path, self.written + granted);
             }

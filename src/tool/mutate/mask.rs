@@ -4,10 +4,9 @@
 //!
 //! Must not know: which secrets there are, who masks them.
 
+use crate::process::mask::MASK_START;
 use crate::tool::Failure;
 
-/// How a mask begins, whatever it stands for.
-const MASK: &str = "[redacted:";
 /// Characters of a name that are repeated to the model.
 const NAME_CHARS_MAX: usize = 80;
 
@@ -16,11 +15,11 @@ const NAME_CHARS_MAX: usize = 80;
 /// # Errors
 /// `invalid_args`, naming the mask.
 pub(in crate::tool) fn refuse_masks(shown: &str, text: &str) -> Result<(), Failure> {
-    let Some((_, rest)) = text.split_once(MASK) else { return Ok(()) };
+    let Some((_, rest)) = text.split_once(MASK_START) else { return Ok(()) };
     let is_name = |c: &char| !c.is_control() && !matches!(c, ']' | '[');
     let name: String = rest.chars().take_while(is_name).take(NAME_CHARS_MAX).collect();
     let text = format!(
-        "{shown} not changed: the text holds {MASK}{name}], a mask for a secret the model cannot see. Edit around it, \
+        "{shown} not changed: the text holds {MASK_START}{name}], a mask for a secret the model cannot see. Edit around it, \
          or leave that line as it is."
     );
     Err(Failure::new("invalid_args", text))

@@ -259,10 +259,10 @@ fn the_log_is_an_error_as_a_variable_as_it_is_as_a_flag() {
 
 #[test]
 fn a_preset_with_tools_that_are_missing_is_refused() {
-    for (list, needs) in [("rw", "edit, which is"), ("all", "edit, bash, which are"), ("ro,+rw", "edit, which is")] {
+    for (list, needs) in [("rw", "edit, which is"), ("all", "edit, which is"), ("ro,+rw", "edit, which is")] {
         let stderr = stderr_of(Pirn::demo(["-t", list, "x"]), 2);
         assert!(stderr.contains(&format!("needs {needs} not available in this version")), "{stderr}");
-        assert!(stderr.ends_with("hint: available: read, ls, write; none, ro\n"), "{stderr}");
+        assert!(stderr.ends_with("hint: available: read, ls, write, bash; none, ro\n"), "{stderr}");
     }
     assert!(!stderr_of(Pirn::demo(["-t", "edit", "x"]), 2).contains("rw"));
 }
