@@ -6,7 +6,9 @@
 //! Must not know: business rules.
 
 mod account;
+mod log;
 mod models;
+mod outputs;
 mod report;
 mod run;
 mod setup;
@@ -43,7 +45,9 @@ pub fn run(argv: Vec<OsString>) -> Exit {
     let exit = runtime.block_on(work);
     // A blocked read of a file or of stdin is nobody's business any more.
     runtime.shutdown_background();
-    exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)))
+    let exit = exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)));
+    tracing::info!(code = exit.code, signal = ?exit.raise, "exit");
+    exit
 }
 
 /// The JSON level that the command line names, by the flag or by `--set`, before anything in it is checked.

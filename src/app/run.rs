@@ -6,7 +6,7 @@
 //!
 //! Must not know: rules of turns and calls, protocols, how lines are formatted.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
 use super::apart;
+use super::log::{self, Log};
+use super::outputs::Wanted;
 use super::report::Screen;
 use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
@@ -22,12 +24,13 @@ use crate::agent::{Agent, AgentError, Listener};
 use crate::cli::{self, PromptIo, RunArgs};
 use crate::config::{self, Env, Settings};
 use crate::exit::{self, Exit};
-use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason, Thinking};
 use crate::port::{Clock, Ids, SinkError, UuidIds};
 use crate::print::{
-    self, Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine, SESSION_VERSION,
-    SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
+    self, AnswerFile, Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine,
+    SESSION_VERSION, SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
 };
+use crate::provider::redact::Masker;
 
 /// Runs the agent once.
 pub(super) async fn command(
@@ -45,34 +48,28 @@ pub(super) async fn command(
     let named = args.timeout.as_deref().or_else(|| env.text("PIRN_TIMEOUT"));
     let timeout = named.and_then(|text| config::parse_duration(text).ok().flatten());
     let mut deadline = Deadline { started_ms: clock.monotonic_ms(), timeout, clock: Arc::clone(&clock) };
-    let reading = {
-        let (args, env) = (args.clone(), env.clone());
-        apart(move || {
-            let cwd = setup::working_directory(args.layers.cd.as_deref())?;
-            let (wish, loaded) = setup::settings(&args, &env, &cwd);
-            Ok((cwd, wish, loaded))
-        })
-    };
-    let read = tokio::select! {
-        biased;
-        read = signals.unless(reading) => read,
-        () = deadline.passed() => Err(CancelCause::Timeout),
-    };
-    let (cwd, settings) = match read {
-        Ok(Ok((cwd, _, Ok(settings)))) => (cwd, settings),
-        Ok(Ok((_, wish, Err(error)))) => return screen.wishing(wish).fail(error, &*clock).await,
-        Ok(Err(error)) => return screen.fail(error, &*clock).await,
-        Err(cause) => return screen.cancelled(cause, &*clock).await,
+    let Begun { cwd, log, settings } = match begin(&args, env, screen, &mut signals, &deadline).await {
+        Ok(begun) => begun,
+        Err(exit) => return exit,
     };
     deadline.timeout = settings.limits.timeout;
-    let screen = Screen::new(env, &settings);
+    let mut screen = Screen::new(env, &settings);
     // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
     if let Err(error) = cli::plan(&args.prompt_request(), cli::stdin_kind()) {
         return screen.refuse(error, &*clock).await;
     }
     let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
+    let session_id = ids.next_id();
+    let wanted = Wanted::of(&args, &settings, &cwd, &session_id, clock.now_ms());
+    let opening = wanted.clone();
+    let outputs = match deadline.within(&mut signals, apart(move || opening.open())).await {
+        Ok(Ok(outputs)) => outputs,
+        Ok(Err(error)) => return screen.fail(error, &*clock).await,
+        Err(cause) => return screen.cancelled(cause, &*clock).await,
+    };
+    screen.events.clone_from(&outputs.events);
     // A missing key is told last: it must not hide a mistake in the call or in the prompt.
-    let setup = match setup::build(&settings, env, &cwd, &clock, &ids) {
+    let setup = match setup::build(&settings, env, &cwd, &clock, &ids, session_id) {
         Err(error) if error.kind != ErrorKind::Auth => return screen.fail(error, &*clock).await,
         setup => setup,
     };
@@ -101,8 +98,52 @@ pub(super) async fn command(
             return screen.fail(error, &*clock).await;
         }
     };
-    let running = Running { screen, settings, setup, cwd: cwd.display().to_string(), printer, signals, deadline };
-    running.drive(prompt).await
+    if let Some(log) = &log {
+        let masker = Masker::new(&setup.secrets);
+        log.mask_with(move |line| masker.mask(line));
+    }
+    let files = Files { wanted, answer: outputs.answer, log };
+    let cwd = cwd.display().to_string();
+    Running { screen, settings, setup, cwd, printer, signals, deadline, files }.drive(prompt).await
+}
+
+/// What is known before anything else is.
+struct Begun {
+    cwd: PathBuf,
+    log: Option<Log>,
+    settings: Settings,
+}
+
+/// Starts the log, so that it misses nothing, and reads the settings.
+async fn begin(
+    args: &RunArgs,
+    env: &Env,
+    screen: &Screen,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<Begun, Exit> {
+    let clock = &*deadline.clock;
+    let reading = {
+        let (args, env) = (args.clone(), env.clone());
+        apart(move || {
+            let cwd = setup::working_directory(args.layers.cd.as_deref())?;
+            let filter = env.text(log::FILTER);
+            let log = args.log.as_ref().map(|path| Log::start(&cwd.join(path), filter)).transpose()?;
+            let (wish, loaded) = setup::settings(&args, &env, &cwd);
+            Ok((cwd, log, wish, loaded))
+        })
+    };
+    let (cwd, log, mut settings) = match deadline.within(signals, reading).await {
+        Ok(Ok((cwd, log, _, Ok(settings)))) => (cwd, log, settings),
+        Ok(Ok((_, _, wish, Err(error)))) => return Err(screen.wishing(wish).fail(error, clock).await),
+        Ok(Err(error)) => return Err(screen.fail(error, clock).await),
+        Err(cause) => return Err(screen.cancelled(cause, clock).await),
+    };
+    if log.is_none() && env.is_set(log::FILTER) {
+        settings.warnings.push(log::NO_FILE.to_owned());
+    }
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), files = ?settings.files().collect::<Vec<_>>(), "settings read");
+    Ok(Begun { cwd, log, settings })
 }
 
 /// An option that can be typed but does nothing yet.
@@ -135,6 +176,15 @@ impl Deadline {
         match self.timeout {
             Some(timeout) => self.clock.sleep(timeout.saturating_sub(Duration::from_millis(self.elapsed_ms()))).await,
             None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for `work`, unless a signal comes or the time is up first.
+    async fn within<T>(&self, signals: &mut Signals, work: impl Future<Output = T>) -> Result<T, CancelCause> {
+        tokio::select! {
+            biased;
+            done = signals.unless(work) => done,
+            () = self.passed() => Err(CancelCause::Timeout),
         }
     }
 
@@ -189,6 +239,14 @@ struct Running {
     printer: Printer,
     signals: Signals,
     deadline: Deadline,
+    files: Files,
+}
+
+/// The files beside stdout, but for that of the events, which the printer has.
+struct Files {
+    wanted: Wanted,
+    answer: Option<AnswerFile>,
+    log: Option<Log>,
 }
 
 /// How the wait for the agent ended.
@@ -204,6 +262,9 @@ impl Running {
     async fn drive(mut self, prompt: cli::Prompt) -> Exit {
         let clock = Arc::clone(&self.deadline.clock);
         let handle = self.printer.handle();
+        let (model, thinking) = (self.setup.model.spec(), self.setup.thinking.map(Thinking::as_str));
+        tracing::info!(%model, thinking, tools = ?self.setup.tool_names, "model chosen");
+        tracing::info!(id = %self.setup.session_id, "session opened");
         let session = Box::new(self.session_line());
         tell(&handle, Msg::Session { line: session, ts: clock.now_ms() }).await;
         // In a stream they stand behind its first line.
@@ -236,11 +297,42 @@ impl Running {
             },
             Ended::Now | Ended::Stalled => return Verdict::cancelled(cause).exit(),
         };
-        let exit = verdict.exit();
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let verdict = self.keep_answer(verdict, &account.text, &mut cause).await;
+        if let Some(message) = self.files.log.as_ref().and_then(Log::failure) {
+            tell(&handle, Msg::Warning { code: "log", message, ts: clock.now_ms() }).await;
+        }
+        let exit = verdict.exit();
+        // The printer has the reason by then.
+        let without_events = self.screen.events.is_some().then(|| verdict.unless_stored(String::new())).flatten();
+        let instead = without_events.map(|verdict| Box::new(self.result_line(verdict.exit(), verdict, &account)));
         let line = Box::new(self.result_line(exit, verdict, &account));
-        let result = Msg::Result { line, ts: clock.now_ms() };
-        self.finish(result, exit, cause).await
+        self.finish(Msg::Result { line, instead, ts: clock.now_ms() }, exit, cause).await
+    }
+
+    /// Writes the answer to its file, if there is one to be kept. What ends the wait for a reader ends the run so.
+    async fn keep_answer(&mut self, verdict: Verdict, answer: &str, cause: &mut Option<CancelCause>) -> Verdict {
+        if !verdict.has_answer() {
+            return verdict;
+        }
+        let Some(file) = self.files.answer.take() else { return verdict };
+        let answer = answer.to_owned();
+        let writing = apart(move || Ok(file.write(&answer)));
+        let why = tokio::select! {
+            biased;
+            written = writing => match written {
+                Ok(Ok(())) => return verdict,
+                Ok(Err(error)) => {
+                    let message = self.files.wanted.answer_failed(&error);
+                    return verdict.unless_stored(message).unwrap_or(verdict);
+                }
+                Err(bug) => return Verdict::failed(bug, *cause),
+            },
+            signal = self.signals.next() => cause_of(signal),
+            () = self.deadline.passed() => CancelCause::Timeout,
+        };
+        let why = *cause.get_or_insert(why);
+        Verdict::cancelled(Some(why))
     }
 
     /// What was odd before the run, with a word for programs.
@@ -324,6 +416,8 @@ impl Running {
                 }
             }
         };
+        let archive_failed = screen.events.as_ref().is_some_and(|events| events.failure().is_some());
+        let exit = if archive_failed { exit_unstored(exit) } else { exit };
         match finished {
             Finished::Complete => exit,
             // What nobody has read is no success.
@@ -421,6 +515,15 @@ fn model_ref(model: &Model) -> ModelRef {
     ModelRef { provider: model.provider.clone(), id: model.id.clone() }
 }
 
+/// The exit of a run whose files could not be written; a run that failed keeps its own.
+fn exit_unstored(exit: Exit) -> Exit {
+    if has_answer(exit) { exit::of(Reason::Error, None, Some(ErrorKind::Storage), None) } else { exit }
+}
+
+fn has_answer(exit: Exit) -> bool {
+    exit.code == 0 || exit.code == 3
+}
+
 /// The verdict of a run, and what its exit code is made of.
 struct Verdict {
     reason: Reason,
@@ -464,6 +567,17 @@ impl Verdict {
         }
     }
 
+    /// The same run where a file could not be written, unless that changes nothing: the first cause wins.
+    fn unless_stored(&self, message: String) -> Option<Self> {
+        let error = Some(ErrorRecord::new(ErrorKind::Storage, message));
+        let (stop_reason, cause) = (self.stop_reason, self.cause);
+        self.has_answer().then_some(Self { reason: Reason::Error, stop_reason, error, cause })
+    }
+
+    fn has_answer(&self) -> bool {
+        has_answer(self.exit())
+    }
+
     fn cancelled(cause: Option<CancelCause>) -> Self {
         let reason = crate::turn::reason_of_abort(cause);
         Self { reason, stop_reason: Some(StopReason::Aborted), error: None, cause }
@@ -487,6 +601,7 @@ impl Listener for Tap {
     async fn on_event(&self, event: &Event, _cancel: &CancellationToken) -> Result<(), SinkError> {
         let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
         self.account.lock().unwrap_or_else(PoisonError::into_inner).count(event, elapsed_ms);
+        log::event(event);
         let msg = Msg::Event { event: Box::new(event.clone()), ts: self.clock.now_ms() };
         self.handle.send(msg).await.map_err(|error| SinkError(error.to_string()))
     }

@@ -12,7 +12,7 @@ use crate::agent::{AgentOptions, Limits, QueueMode, ToolEnv};
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
 use crate::config::{self, Confine, Env, JsonLevel, Origin, Settings};
-use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
+use crate::model::{ErrorKind, ErrorRecord, Headers, Model, Secret, Thinking};
 use crate::port::{Clock, Ids, Provider, StreamOptions, Timeouts, Tool};
 use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
 use crate::provider::chat::{ChatProvider, ChatSettings};
@@ -71,6 +71,8 @@ pub(super) struct Setup {
     pub(super) session_id: String,
     pub(super) tool_names: Vec<String>,
     pub(super) warnings: Vec<String>,
+    /// What no log may hold.
+    pub(super) secrets: Vec<Secret>,
 }
 
 /// Chooses tools and model and builds the adapters. Sends nothing. A key is looked for last: an error of kind `auth`
@@ -81,6 +83,7 @@ pub(super) fn build(
     cwd: &Path,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn Ids>,
+    session_id: String,
 ) -> Result<Setup, ErrorRecord> {
     let tools = tools(settings, env)?;
     let catalogue = Catalogue::new(settings, env)?;
@@ -90,8 +93,8 @@ pub(super) fn build(
     let http = http(&connection, env, settings, clock)?;
     let connection = Connection { key: catalogue.signing_key(&model)?, ..connection };
     let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
-    let session_id = ids.next_id();
     let provider = provider(&connection, http);
+    let secrets = secrets(&connection);
     let mut options = AgentOptions::new(
         provider,
         crate::agent::Settings {
@@ -120,7 +123,14 @@ pub(super) fn build(
     options.clock = Arc::clone(clock);
     options.ids = Arc::clone(ids);
     let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
-    Ok(Setup { options, model, thinking, session_id, tool_names, warnings })
+    Ok(Setup { options, model, thinking, session_id, tool_names, warnings, secrets })
+}
+
+/// What the requests of a connection hold that nobody else may see.
+fn secrets(connection: &Connection) -> Vec<Secret> {
+    let headers = connection.headers.iter().filter(|(name, _)| Headers::is_secret_name(name));
+    let of_headers = headers.filter_map(|(_, value)| value.map(Secret::new));
+    connection.key.iter().chain(&connection.proxy).cloned().chain(of_headers).collect()
 }
 
 fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorRecord> {

@@ -119,7 +119,7 @@ struct Leaf {
 
 /// Either the arguments of a command, or its help, if they ask for that.
 enum Taken {
-    Leaf(Leaf),
+    Leaf(Box<Leaf>),
     Help(Invocation),
 }
 
@@ -133,7 +133,7 @@ fn take(noun: Noun, verb: Option<&str>, arguments: &[OsString]) -> Result<Taken,
         Some(Asked::Version) | None => {}
     }
     let name = parser.get_bin_name().unwrap_or_default().to_owned();
-    Ok(Taken::Leaf(Leaf { name, parser, found }))
+    Ok(Taken::Leaf(Box::new(Leaf { name, parser, found })))
 }
 
 impl Leaf {
@@ -227,7 +227,7 @@ fn parse_verb(noun: Noun, arguments: &[OsString]) -> Result<Invocation, UsageErr
     let first = first.to_str().unwrap_or_default();
     match words::verb(noun, first) {
         Verb::Known(verb) => match take(noun, Some(verb), rest)? {
-            Taken::Leaf(leaf) => parse_leaf(noun, verb, leaf),
+            Taken::Leaf(leaf) => parse_leaf(noun, verb, *leaf),
             Taken::Help(help) => Ok(help),
         },
         Verb::Later(verb) => Err(not_yet(&format!("pirn {name} {verb}")).with_hint(as_prompt(name))),

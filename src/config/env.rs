@@ -30,7 +30,7 @@ pub(super) const READ: [(&str, Option<&str>); 13] = [
 ];
 
 /// Those of them that are errors in this version; a typing mistake is never taken for one.
-const LATER: [&str; 4] = ["PIRN_LOG", "PIRN_MAX_COST", "PIRN_PROFILE", "PIRN_TRUST"];
+const LATER: [&str; 3] = ["PIRN_MAX_COST", "PIRN_PROFILE", "PIRN_TRUST"];
 
 /// Variables of ours that children get: a pirn below a pirn sees them.
 const GIVEN_TO_CHILDREN: [&str; 9] = [
@@ -200,7 +200,7 @@ mod tests {
     fn unknown_variables_of_ours_are_warned_about_with_a_suggestion() {
         let known = env(&[("PIRN", "1"), ("PIRN_RUN_TOKEN", "x"), ("PIRN_DEPTH", "1"), ("PIRN_ARG_PATH", "x")]);
         assert_eq!(known.warnings(), Vec::<String>::new());
-        assert_eq!(env(&[("PIRN_LOGG", "x")]).warnings(), ["unknown variable PIRN_LOGG"]);
+        assert_eq!(env(&[("PIRN_LOGG", "x")]).warnings(), ["unknown variable PIRN_LOGG (did you mean PIRN_LOG?)"]);
         let typo = env(&[("PIRN_MODLE", "x"), ("PIRN_WHATEVER", "x")]);
         assert_eq!(
             typo.warnings(),

@@ -124,9 +124,6 @@ impl Loader {
         if env.text("PIRN_PROFILE").is_some() {
             self.errors.push(later("profiles", Origin::Env("PIRN_PROFILE".to_owned())));
         }
-        if env.text("PIRN_LOG").is_some() {
-            self.errors.push(later("the log", Origin::Env("PIRN_LOG".to_owned())));
-        }
         if env.switch("PIRN_TRUST") {
             self.errors.push(later("trust", Origin::Env("PIRN_TRUST".to_owned())));
         }

@@ -93,7 +93,7 @@ pub(super) static SETTINGS: &[Key<Settings>] = &[
     key("output.verbosity", Rule::Level { min: -1, max: 2, set: |s, level| s.output.verbosity = level }),
     key("output.thinking", Rule::Bool(|s, on| s.output.thinking = on)),
     key("output.color", Rule::Word(When::WORDS, |s, word| put(&mut s.output.color, When::from_word(word)))),
-    later("output.events"),
+    key("output.events", Rule::Path(|s, path| s.output.events = path.map(|path| path.to_string_lossy().into_owned()))),
     later("output.schema_retries"),
     key("output.heartbeat", Rule::Duration(|s, beat| s.output.heartbeat = beat)),
     key("limits.max_turns", Rule::Count { min: 0, max: u32::MAX, set: |s, n| s.limits.max_turns = positive(n) }),

@@ -158,6 +158,9 @@ pub struct OutputSettings {
     /// Show thinking on stderr.
     pub thinking: bool,
     pub color: When,
+    /// A file that gets all events as JSON lines, absolute if the working directory was; `{session}` and `{date}` are
+    /// for the one who opens it.
+    pub events: Option<String>,
     /// Between two lines of life on a stderr that is no terminal. `None` = none.
     pub heartbeat: Option<Duration>,
 }
@@ -170,6 +173,7 @@ impl Default for OutputSettings {
             verbosity: 0,
             thinking: false,
             color: When::Auto,
+            events: None,
             heartbeat: Some(Duration::from_secs(60)),
         }
     }

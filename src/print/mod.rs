@@ -6,7 +6,10 @@
 //!
 //! Must not know: state, storage, exit codes, how the answer came about.
 
+mod answer_file;
 mod denial;
+mod events;
+mod file;
 mod format;
 mod human;
 pub mod jsonl;
@@ -19,7 +22,10 @@ mod style;
 mod text;
 mod wire;
 
+pub use answer_file::AnswerFile;
 pub use denial::denial;
+pub use events::Events;
+pub use file::{Inherited, append_private, create_private, io_reason};
 pub use format::rfc3339;
 pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
 #[doc(inline)]

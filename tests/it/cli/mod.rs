@@ -8,6 +8,7 @@ mod exit_codes;
 mod grammar;
 mod input;
 mod models;
+mod outputs;
 mod pipes;
 mod pty;
 mod readme;
