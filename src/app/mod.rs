@@ -52,6 +52,9 @@ pub fn run(argv: Vec<OsString>) -> Exit {
 
 /// The JSON level that the command line names, by the flag or by `--set`, before anything in it is checked.
 fn wished_json(argv: &[OsString]) -> Option<JsonLevel> {
+    if !cli::is_run(argv.iter().cloned()) {
+        return None;
+    }
     if let Some(level) = cli::wants_json(argv.iter().cloned()) {
         return Some(level);
     }
