@@ -14,6 +14,7 @@ mod run;
 mod setup;
 mod signals;
 mod system_prompt;
+mod verdict;
 
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;

@@ -20,11 +20,12 @@ use super::outputs::Wanted;
 use super::report::Screen;
 use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
+use super::verdict::{Verdict, exit_unstored};
 use crate::agent::{Agent, AgentError, Listener};
 use crate::cli::{self, PromptIo, RunArgs};
 use crate::config::{self, Env, Settings};
-use crate::exit::{self, Exit};
-use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason, Thinking};
+use crate::exit::Exit;
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, RunOutcome, Thinking};
 use crate::port::{Clock, Ids, SinkError, UuidIds};
 use crate::print::{
     self, AnswerFile, Finished, Handle, LimitsLine, ModelRef, Msg, Patience, Printer, PrinterGone, ResultLine,
@@ -513,79 +514,6 @@ async fn beat(every: Option<Duration>, beats: u32, deadline: &Deadline) {
 
 fn model_ref(model: &Model) -> ModelRef {
     ModelRef { provider: model.provider.clone(), id: model.id.clone() }
-}
-
-/// The exit of a run whose files could not be written; a run that failed keeps its own.
-fn exit_unstored(exit: Exit) -> Exit {
-    if has_answer(exit) { exit::of(Reason::Error, None, Some(ErrorKind::Storage), None) } else { exit }
-}
-
-fn has_answer(exit: Exit) -> bool {
-    exit.code == 0 || exit.code == 3
-}
-
-/// The verdict of a run, and what its exit code is made of.
-struct Verdict {
-    reason: Reason,
-    stop_reason: Option<StopReason>,
-    error: Option<ErrorRecord>,
-    cause: Option<CancelCause>,
-}
-
-impl Verdict {
-    /// A stdout that failed for another reason than a reader that left is our failure, not the reader's.
-    fn of(outcome: RunOutcome, stdout: Option<&StdoutFailure>) -> Self {
-        let RunOutcome { stop_reason, reason, error, cause, .. } = outcome;
-        match stdout {
-            Some(failure @ StdoutFailure::Failed(_)) if reason == Reason::Pipe => {
-                let error = Some(ErrorRecord::new(ErrorKind::Storage, failure.to_string()));
-                Self { reason: Reason::Error, stop_reason, error, cause }
-            }
-            _ => Self { reason, stop_reason, error, cause },
-        }
-    }
-
-    /// A failure that came together with a signal is the signal's: a signal to a whole group also ends servers. What
-    /// the transcript says of it stays.
-    async fn unless_signalled(self, cause: &mut Option<CancelCause>, signals: &mut Signals) -> Self {
-        if self.stop_reason != Some(StopReason::Error) {
-            return self;
-        }
-        if cause.is_none() {
-            *cause = signals.claim().await;
-        }
-        match *cause {
-            Some(CancelCause::Hup | CancelCause::Int | CancelCause::Term) => Self::cancelled(*cause),
-            Some(CancelCause::Timeout | CancelCause::Pipe | CancelCause::Steer | CancelCause::Hook) | None => self,
-        }
-    }
-
-    fn failed(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
-        match cause {
-            Some(_) => Self::cancelled(cause),
-            None => Self { reason: Reason::Internal, stop_reason: None, error: Some(error), cause: None },
-        }
-    }
-
-    /// The same run where a file could not be written, unless that changes nothing: the first cause wins.
-    fn unless_stored(&self, message: String) -> Option<Self> {
-        let error = Some(ErrorRecord::new(ErrorKind::Storage, message));
-        let (stop_reason, cause) = (self.stop_reason, self.cause);
-        self.has_answer().then_some(Self { reason: Reason::Error, stop_reason, error, cause })
-    }
-
-    fn has_answer(&self) -> bool {
-        has_answer(self.exit())
-    }
-
-    fn cancelled(cause: Option<CancelCause>) -> Self {
-        let reason = crate::turn::reason_of_abort(cause);
-        Self { reason, stop_reason: Some(StopReason::Aborted), error: None, cause }
-    }
-
-    fn exit(&self) -> Exit {
-        exit::of(self.reason, self.stop_reason, self.error.as_ref().map(|record| record.kind), self.cause)
-    }
 }
 
 /// Counts every event and sends it to the printer.

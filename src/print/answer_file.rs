@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use super::file::{Inherited, descriptor};
-use super::out::write_piece;
+use super::pieces::write_piece;
 
 /// Links that are followed to a file; what the system allows.
 const LINKS_MAX: usize = 40;

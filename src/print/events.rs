@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::file::io_reason;
-use super::out::{Msg, WRITE_BYTES_MAX, encode, write_lines};
+use super::out::{Msg, encode};
+use super::pieces::{WRITE_BYTES_MAX, write_lines};
 use super::{Encoder, Level};
 
 /// A stream of events beside stdout. Clones are the same stream, which one printer after another may go on with.

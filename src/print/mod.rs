@@ -15,6 +15,7 @@ mod human;
 pub mod jsonl;
 mod merge;
 mod out;
+mod pieces;
 mod progress;
 mod sanitize;
 mod stderr;
@@ -32,9 +33,10 @@ pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
 pub use jsonl::{Encoder, Level};
 pub use merge::merge;
 pub use out::{
-    Config, EventSink, Finished, Handle, LINE_BYTES_MAX, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES,
-    STALL_LIMIT, StdoutFailure, StdoutWatch, WRITE_BYTES_MAX, stalled, stderr_writer, stdout_writer, write_text,
+    Config, EventSink, Finished, Handle, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES, STALL_LIMIT,
+    StdoutFailure, StdoutWatch, stalled, stderr_writer, stdout_writer, write_text,
 };
+pub use pieces::{LINE_BYTES_MAX, WRITE_BYTES_MAX};
 pub use progress::Activity;
 pub use sanitize::{Sanitizer, clean, line};
 pub use stderr::{IsReady, Stderr};

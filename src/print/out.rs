@@ -19,6 +19,7 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::human::CUT_OFF;
+use super::pieces::{WRITE_BYTES_MAX, write_lines, write_piece};
 use super::progress::Progress;
 use super::stderr::Stderr;
 use super::{
@@ -29,19 +30,10 @@ use crate::port::{Clock, Sink, SinkError};
 
 /// Messages that may wait for the printer before a sender does.
 pub const QUEUE_MESSAGES: usize = 1024;
-/// Bytes of one write of several lines: small enough that a reader of a few kilobytes a second is seen to make progress
-/// within [`STALL_LIMIT`].
-pub const WRITE_BYTES_MAX: usize = 8 * 1024;
-/// Bytes of one write of a single longer line, which stays whole up to here: what a pipe holds. A reader that takes
-/// this much within [`STALL_LIMIT`] is always seen to make progress.
-pub const LINE_BYTES_MAX: usize = 64 * 1024;
 /// How long an interrupted run waits for a reader that takes nothing.
 pub const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// How often a reader is looked at within that time: its last move may lie this much behind the beginning of the wait.
 const STALL_LOOKS: u32 = 10;
-/// Pause before a descriptor in non-blocking mode is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(5);
-
 /// What goes to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -343,44 +335,6 @@ impl Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         write_lines(&mut *self.writer, bytes, &self.moved)
     }
-}
-
-/// Writes all of `bytes` in pieces of whole lines; a line longer than [`LINE_BYTES_MAX`] comes in several.
-pub(super) fn write_lines(writer: &mut dyn Write, mut bytes: &[u8], moved: &AtomicU64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let (piece, rest) = bytes.split_at(piece_len(bytes));
-        write_piece(writer, piece, moved)?;
-        bytes = rest;
-    }
-    writer.flush()
-}
-
-fn piece_len(bytes: &[u8]) -> usize {
-    let Some(head) = bytes.get(..WRITE_BYTES_MAX) else { return bytes.len() };
-    let behind = |at: usize| at.saturating_add(1);
-    if let Some(at) = memchr::memrchr(b'\n', head) {
-        return behind(at);
-    }
-    let line = bytes.get(..LINE_BYTES_MAX).unwrap_or(bytes);
-    memchr::memchr(b'\n', line).map_or(line.len(), behind)
-}
-
-/// `write_all` that counts, and that waits where the descriptor is in non-blocking mode: a parent that shares it may
-/// have set that.
-pub(super) fn write_piece(writer: &mut dyn Write, mut bytes: &[u8], moved: &AtomicU64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match writer.write(bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => {
-                moved.fetch_add(1, Ordering::Relaxed);
-                bytes = bytes.get(count..).unwrap_or_default();
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::park_timeout(RETRY_PAUSE),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 enum Stdout {
