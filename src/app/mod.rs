@@ -9,7 +9,9 @@ mod account;
 mod attach;
 mod children;
 mod kept;
+mod log;
 mod models;
+mod outputs;
 mod recorder;
 mod report;
 mod resume;
@@ -19,6 +21,7 @@ mod setup;
 mod signals;
 mod start;
 mod system_prompt;
+mod verdict;
 
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
@@ -50,11 +53,16 @@ pub fn run(argv: Vec<OsString>) -> Exit {
     let exit = runtime.block_on(work);
     // A blocked read of a file or of stdin is nobody's business any more.
     runtime.shutdown_background();
-    exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)))
+    let exit = exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)));
+    tracing::info!(code = exit.code, signal = ?exit.raise, "exit");
+    exit
 }
 
 /// The JSON level that the command line names, by the flag or by `--set`, before anything in it is checked.
 fn wished_json(argv: &[OsString]) -> Option<JsonLevel> {
+    if !cli::is_run(argv.iter().cloned()) {
+        return None;
+    }
     if let Some(level) = cli::wants_json(argv.iter().cloned()) {
         return Some(level);
     }

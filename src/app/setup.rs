@@ -71,6 +71,8 @@ pub(super) struct Setup {
     pub(super) tool_names: Vec<String>,
     /// Starts and ends every child of the run.
     pub(super) supervisor: Supervisor,
+    /// What no log and no listing may show.
+    pub(super) masks: Masks,
     pub(super) warnings: Vec<String>,
 }
 
@@ -171,9 +173,10 @@ pub(super) async fn build(
     let http = http(&connection, env, settings, clock)?;
     let key = children.key(&catalogue, &model, cwd, clock).await?;
     let connection = Connection { key, ..connection };
+    children.hide(&connection);
     let masks = children.masks()?;
     let short = masks.too_short().join(", ");
-    let tools = tool::builtin(&tool_settings(settings, env, &children, masks, clock), &names);
+    let tools = tool::builtin(&tool_settings(settings, env, &children, masks.clone(), clock), &names);
     let context = config::context_files(settings, cwd, env);
     let warnings = settings.warnings.iter().cloned().chain(context.warnings.iter().cloned()).chain(warnings);
     let short = (!short.is_empty()).then(|| format!("{short} is too short to be masked where a tool shows it"));
@@ -207,7 +210,7 @@ pub(super) async fn build(
     options.clock = Arc::clone(clock);
     options.ids = Arc::clone(ids);
     let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
-    Ok(Setup { options, model, thinking, tool_names, supervisor: children.supervisor, warnings })
+    Ok(Setup { options, model, thinking, tool_names, supervisor: children.supervisor, masks, warnings })
 }
 
 /// A session's model that is not there any more.

@@ -56,6 +56,7 @@ const SAMPLES: &[Sample] = &[
     ("output.verbosity", "2", |s| s.output.verbosity == 2),
     ("output.thinking", "true", |s| s.output.thinking),
     ("output.color", r#""never""#, |s| s.output.color == When::Never),
+    ("output.events", r#""e.jsonl""#, |s| s.output.events.as_deref().is_some_and(|path| path.ends_with("/e.jsonl"))),
     ("output.heartbeat", r#""0""#, |s| s.output.heartbeat.is_none()),
     ("limits.max_turns", "7", |s| s.limits.max_turns == Some(7)),
     ("limits.max_output_tokens", "99", |s| s.limits.max_output_tokens == Some(99)),

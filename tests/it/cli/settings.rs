@@ -252,12 +252,6 @@ fn a_project_or_user_file_is_never_skipped_in_silence() {
 }
 
 #[test]
-fn the_log_is_an_error_as_a_variable_as_it_is_as_a_flag() {
-    let stderr = stderr_of(Pirn::demo(["x"]).env("PIRN_LOG", "debug"), 2);
-    assert_eq!(stderr, "pirn: config: PIRN_LOG: the log is not available in this version\n");
-}
-
-#[test]
 fn a_preset_with_tools_that_are_missing_is_refused() {
     for (list, needs) in [("rw", "edit, which is"), ("all", "edit, which is"), ("ro,+rw", "edit, which is")] {
         let stderr = stderr_of(Pirn::demo(["-t", list, "x"]), 2);
