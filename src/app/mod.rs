@@ -6,6 +6,7 @@
 //! Must not know: business rules.
 
 mod account;
+pub mod config;
 mod models;
 mod report;
 mod run;

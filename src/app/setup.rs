@@ -81,7 +81,8 @@ pub(super) fn build(
     let connection = catalogue.unsigned(&model);
     let http = http(&connection, env, settings, clock)?;
     let connection = Connection { key: catalogue.signing_key(&model)?, ..connection };
-    let warnings: Vec<String> = settings.warnings.iter().cloned().chain(warnings).collect();
+    let context = config::context_files(settings, cwd, env);
+    let warnings: Vec<String> = settings.warnings.iter().cloned().chain(context.warnings).chain(warnings).collect();
     let session_id = ids.next_id();
     let provider = provider(&connection, http);
     let mut options = AgentOptions::new(
@@ -90,6 +91,7 @@ pub(super) fn build(
             system_prompt: system_prompt::build(
                 settings.system.as_deref().unwrap_or_default(),
                 &settings.append_system,
+                &context.files,
                 cwd,
                 env.text("SHELL"),
                 !tools.is_empty(),
@@ -115,7 +117,7 @@ pub(super) fn build(
     Ok(Setup { options, model, thinking, session_id, tool_names, warnings })
 }
 
-fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorRecord> {
+pub(super) fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorRecord> {
     let names = tool::select(&settings.tools.enabled, &[]).map_err(|error| {
         let mut record = ErrorRecord::new(ErrorKind::Usage, error.to_string());
         record.hint = error.hint();
@@ -134,7 +136,7 @@ fn tools(settings: &Settings, env: &Env) -> Result<Vec<Arc<dyn Tool>>, ErrorReco
 }
 
 /// Says where a value was written that turned out wrong, unless it stands on the command line under its own flag.
-fn located(mut error: ErrorRecord, settings: &Settings, key: &str) -> ErrorRecord {
+pub(super) fn located(mut error: ErrorRecord, settings: &Settings, key: &str) -> ErrorRecord {
     let origin = settings.origin(key);
     let elsewhere = match origin {
         Origin::BuiltIn => false,

@@ -112,14 +112,7 @@ fn finish_provider(
 }
 
 /// A command tool, a hook or a server: what it needs, and that there is none in this version.
-fn finish_entry(
-    table: &str,
-    key: &str,
-    at: &Origin,
-    written: &Written,
-    env: &Env,
-    errors: &mut Vec<ConfigError>,
-) {
+fn finish_entry(table: &str, key: &str, at: &Origin, written: &Written, env: &Env, errors: &mut Vec<ConfigError>) {
     if !is_on(written, key) {
         return;
     }

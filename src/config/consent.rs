@@ -7,12 +7,12 @@
 
 use std::path::{Path, PathBuf};
 
+use super::Env;
 use super::error::{ConfigError, ConfigErrors, FileLayer, Place};
 use super::file::{FileError, open_regular, read_open};
-use super::find::{discover, project_file};
+use super::find::discover;
 use super::load::{Sources, named_files};
 use super::trust::{self, TrustError};
-use super::Env;
 use crate::model::{ErrorKind, ErrorRecord};
 
 /// What was trusted.
@@ -31,19 +31,11 @@ impl From<TrustError> for ErrorRecord {
     }
 }
 
-/// The nearest project file, whatever it is.
-pub fn project_file_of(env: &Env, cwd: &Path) -> Option<PathBuf> {
-    project_file(env, cwd)
-}
-
 /// The configuration files that exist, in the order in which they are read, trusted or not.
 pub fn config_paths(sources: &Sources<'_>) -> Vec<PathBuf> {
     let named = sources.named_file().map(|named| sources.cwd.join(named));
-    let found = if sources.is_bare() {
-        Vec::new()
-    } else {
-        discover(sources.env, &sources.cwd, named.as_deref()).found
-    };
+    let found =
+        if sources.is_bare() { Vec::new() } else { discover(sources.env, &sources.cwd, named.as_deref()).found };
     let named = named.filter(|named| named.exists());
     found.into_iter().map(|found| found.path).chain(named).collect()
 }
@@ -53,10 +45,8 @@ pub fn trust_file(env: &Env, path: &Path) -> Result<Trusted, ErrorRecord> {
     let cannot = |problem: FileError| {
         let at = Place::File { layer: FileLayer::Project, file: path.display().to_string().into() };
         let error = ConfigError::at(at, format!("cannot be read: {problem}"));
-        ConfigErrors::from_list(vec![error]).map_or_else(
-            || ErrorRecord::new(ErrorKind::Config, problem.to_string()),
-            ErrorRecord::from,
-        )
+        ConfigErrors::from_list(vec![error])
+            .map_or_else(|| ErrorRecord::new(ErrorKind::Config, problem.to_string()), ErrorRecord::from)
     };
     let bytes = open_regular(path).and_then(|file| read_open(&file)).map_err(cannot)?;
     let file = path.canonicalize().map_err(|error| cannot(error.into()))?;

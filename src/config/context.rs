@@ -112,7 +112,10 @@ impl Gathered {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         let cut = bytes.len() > left;
         bytes.truncate(left);
-        if cut && let Err(error) = std::str::from_utf8(&bytes) && error.error_len().is_none() {
+        if cut
+            && let Err(error) = std::str::from_utf8(&bytes)
+            && error.error_len().is_none()
+        {
             // The limit split a character.
             bytes.truncate(error.valid_up_to());
         }
@@ -137,7 +140,7 @@ fn whole_lines(text: &str) -> String {
 /// A size as people write it.
 fn shown_size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 2] = [(1 << 20, "MB"), (1 << 10, "KB")];
-    match UNITS.iter().find(|(unit, _)| bytes >= *unit && bytes % unit == 0) {
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", bytes / unit),
         None => format!("{bytes} bytes"),
     }

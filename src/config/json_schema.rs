@@ -13,12 +13,14 @@ use serde_json::{Map, Value, json};
 use super::DEFAULT_TOML;
 use super::read_table::{PARAM_KEYS, PARAM_TYPES};
 use super::rule::{Key, Now, Rule};
-use super::schema::{HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, PROFILES, PROVIDER, PROVIDERS, SETTINGS, TOOL, TOOLS};
+use super::schema::{
+    HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, PROFILES, PROVIDER, PROVIDERS, SETTINGS, TOOL, TOOLS,
+};
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// What names of keys begin with that are the user's own.
 const OWN_KEYS: &str = "^x-";
-const TOOL_NAME: &str = "^(?!mcp__)[A-Za-z][A-Za-z0-9_-]{0,63}$";
+const TOOL_NAME: &str = "^[A-Za-z][A-Za-z0-9_-]{0,63}$";
 const SERVER_NAME: &str = "^[A-Za-z0-9_-]+$";
 const DURATION: &str = "^(0|([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$";
 const SIZE: &str = "^[0-9]+ *([KkMmGg]?[Bb])?$";
@@ -36,7 +38,7 @@ pub fn json_schema() -> String {
     if let Some(tools) = root.tables.get_mut(TOOLS) {
         let mut tool = Tree::default();
         tool.add_all("", TOOL, &comments);
-        tools.others = Some((json!({"pattern": TOOL_NAME}), marked(tool.into_schema())));
+        tools.others = Some((json!({"pattern": TOOL_NAME, "not": {"pattern": "^mcp__"}}), marked(tool.into_schema())));
     }
     let mut properties = Map::new();
     let mut definitions = Map::new();
@@ -179,7 +181,9 @@ impl<T> Rule<T> {
                 json!({"type": "array", "items": {"type": "integer", "minimum": min, "maximum": max}})
             }
             Self::Number(_) => json!({"type": "number", "minimum": 0}),
-            Self::Duration(_) => json!({"anyOf": [{"type": "string", "pattern": DURATION, "minLength": 1}, {"const": 0}]}),
+            Self::Duration(_) => {
+                json!({"anyOf": [{"type": "string", "pattern": DURATION, "minLength": 1}, {"const": 0}]})
+            }
             Self::Size { min, max, .. } => json!({"anyOf": [
                 {"type": "string", "pattern": SIZE},
                 {"type": "integer", "minimum": min, "maximum": max},
@@ -204,7 +208,7 @@ impl<T> Rule<T> {
             Self::Headers(_) => {
                 json!({"type": "object", "additionalProperties": {"anyOf": [{"type": "string"}, {"const": false}]}})
             }
-            Self::Open { own, .. } if own.is_empty() => json!({"type": "object"}),
+            Self::Open { own: [], .. } => json!({"type": "object"}),
             Self::Open { own, .. } => json!({"type": "object", "propertyNames": {"not": {"enum": own}}}),
         }
     }

@@ -5,6 +5,7 @@
 //!
 //! Must not know: layers, what a setting does.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::error::{ConfigError, Origin};
@@ -43,7 +44,8 @@ pub(super) fn basic(text: &str) -> String {
             '"' | '\\' => out.extend(['\\', c]),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            // A string takes everything.
+            c if c.is_control() => drop(write!(out, "\\u{:04X}", u32::from(c))),
             c => out.push(c),
         }
     }

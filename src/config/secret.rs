@@ -21,7 +21,9 @@ pub(super) fn hides(name: &str, value: &str) -> bool {
 pub(super) fn holds_text(value: &str) -> bool {
     let Some(literals) = literals(value) else { return true };
     let is_scheme = |text: &str| {
-        text.len() <= SCHEME_CHARS_MAX && text.ends_with(' ') && text.trim().bytes().all(|byte| byte.is_ascii_alphabetic())
+        text.len() <= SCHEME_CHARS_MAX
+            && text.ends_with(' ')
+            && text.trim().bytes().all(|byte| byte.is_ascii_alphabetic())
     };
     let only_references = literals.is_empty() || (literals.len() == 1 && literals.iter().all(|text| is_scheme(text)));
     !value.is_empty() && !only_references

@@ -7,6 +7,7 @@
 //! Must not know: what stands in the files, which layer asks.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -86,7 +87,12 @@ pub(super) fn verify(env: &Env, path: &Path, bytes: &[u8]) -> Result<Verdict, Tr
 }
 
 /// Adds a file with the files it names, or replaces what is known of it.
-pub(super) fn grant(env: &Env, path: &Path, bytes: &[u8], named: &BTreeMap<PathBuf, Vec<u8>>) -> Result<(), TrustError> {
+pub(super) fn grant(
+    env: &Env,
+    path: &Path,
+    bytes: &[u8],
+    named: &BTreeMap<PathBuf, Vec<u8>>,
+) -> Result<(), TrustError> {
     let mut names = BTreeMap::new();
     for (path, bytes) in named {
         names.insert(text_of(path)?, hash(bytes));
@@ -114,11 +120,9 @@ fn change(env: &Env, edit: impl FnOnce(&mut List) -> bool) -> Result<bool, Trust
     private_dir(&dir).map_err(failed)?;
     let lock = dir.join(LOCK);
     let lock = File::options().create(true).truncate(false).write(true).open(lock).map_err(failed)?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => return Err(TrustError::Busy { path: path.display().to_string() }),
-        // A file system without locks; the list is replaced as a whole anyway.
-        Err(std::fs::TryLockError::Error(_)) => {}
+    // A file system without locks is no reason: the list is replaced as a whole anyway.
+    if let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
+        return Err(TrustError::Busy { path: path.display().to_string() });
     }
     let mut list = read(&path)?;
     list.version = VERSION;
@@ -187,5 +191,10 @@ fn replace(dir: &Path, path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in digest(&SHA256, bytes).as_ref() {
+        // A string takes everything.
+        drop(write!(text, "{byte:02x}"));
+    }
+    text
 }

@@ -85,9 +85,7 @@ impl Written {
     pub(super) fn below<'a>(&'a self, key: &str) -> impl Iterator<Item = (&'a str, &'a Shown)> {
         let prefix = format!("{key}.");
         let start = prefix.clone();
-        self.values
-            .range(start..)
-            .map_while(move |(key, value)| Some((key.strip_prefix(&prefix)?, value)))
+        self.values.range(start..).map_while(move |(key, value)| Some((key.strip_prefix(&prefix)?, value)))
     }
 }
 

@@ -1,7 +1,5 @@
 use super::super::rule::{Key, Rule};
-use super::super::settings::{
-    BackgroundAtExit, Confine, Durability, EnvInherit, JsonLevel, LockMode, Settings, When,
-};
+use super::super::settings::{BackgroundAtExit, Confine, Durability, EnvInherit, JsonLevel, LockMode, Settings, When};
 use super::{
     CONTEXT_BYTES_MAX, EXECUTIONS, LEVELS, PARALLEL_MAX, REPEATS_MAX, RESULT_BYTES_MAX, RESULT_LINES_MAX,
     SEARCHED_BYTES_MAX, full, key, later, positive, put, some,
@@ -31,10 +29,7 @@ pub(in super::super) static SETTINGS: &[Key<Settings>] = &[
     ),
     key("output.thinking", Rule::Bool(|s, on| s.output.thinking = on)),
     key("output.color", Rule::Word(When::WORDS, |s, word| put(&mut s.output.color, When::from_word(word)))),
-    key(
-        "output.events",
-        Rule::Path(|s, path| s.output.events = path.map(|path| path.to_string_lossy().into_owned())),
-    ),
+    key("output.events", Rule::Path(|s, path| s.output.events = path.map(|path| path.to_string_lossy().into_owned()))),
     later("output.schema_retries", Rule::Count { min: 0, max: REPEATS_MAX, set: |_, _| {} }),
     key("output.heartbeat", Rule::Duration(|s, beat| s.output.heartbeat = beat)),
     key("limits.max_turns", Rule::Count { min: 0, max: u32::MAX, set: |s, n| s.limits.max_turns = positive(n) }),
