@@ -146,7 +146,7 @@ mod tests {
             touch(path);
         }
         assert_eq!(found("work", None), [FileLayer::System, FileLayer::User, FileLayer::Project]);
-        assert_eq!(found("work", Some(&at("work/../work/pirn.toml"))), [FileLayer::System, FileLayer::User]);
+        assert_eq!(found("work", Some(&at("work/./pirn.toml"))), [FileLayer::System, FileLayer::User]);
         assert_eq!(
             found("home/.config/pirn", None),
             [FileLayer::System, FileLayer::User],

@@ -152,7 +152,6 @@ pub fn examine(sources: &Sources<'_>) -> Examined {
         loader.outside(at_path(flag.key, data, &at), &sources.cwd);
     }
     finish(&mut loader.settings, sources.env, &mut loader.errors);
-    // Where each provider's error about an unset variable stands, it is told if the provider is used.
     Examined { settings: loader.settings, errors: ConfigErrors::from_list(loader.errors), files: loader.found }
 }
 

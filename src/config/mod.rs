@@ -35,7 +35,7 @@
 //!
 //! A project file can start programs and send keys elsewhere, so it is read only if the user trusts it: for good with
 //! `pirn config trust`, for a run with `--trust` or `PIRN_TRUST=1`, or by naming it with `--config`. Trust goes to the
-//! real path and the SHA-256 of the file and of every file that it names (`@file`, `parameters_file`, `mcp_import`); they
+//! real path and the SHA256 of the file and of every file that it names (`@file`, `parameters_file`, `mcp_import`); they
 //! are kept in `trust.json` (mode 0600) in [`Env::state_dir`]. Of a file that is not trusted nothing is interpreted, and
 //! the files that a trusted one names are used as they were when their hashes were compared. What is not a regular file
 //! is refused in the places where files are found, and in what found files name.

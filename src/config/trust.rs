@@ -7,7 +7,6 @@
 //! Must not know: what stands in the files, which layer asks.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::Env;
 use super::file::{FileError, open_regular, read_open};
 use super::place::PlaceError;
+use super::units::hex;
 
 const FILE: &str = "trust.json";
 /// Held while the list is replaced.
@@ -191,10 +191,5 @@ fn replace(dir: &Path, path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in digest(&SHA256, bytes).as_ref() {
-        // A string takes everything.
-        drop(write!(text, "{byte:02x}"));
-    }
-    text
+    digest(&SHA256, bytes).as_ref().iter().flat_map(|byte| hex(*byte)).collect()
 }

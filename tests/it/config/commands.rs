@@ -69,7 +69,7 @@ fn the_starter_is_right_with_every_line_uncommented_too() {
         .collect();
     let text = uncommented.join("\n");
     let bench = Bench::new(&[("LOCAL_API_KEY", "k")]);
-    bench.write("docs/style.md", "brief");
+    bench.write("docs/prose.md", "brief");
     let settings = bench.file(&text).unwrap();
     assert!(settings.written().count() > 12, "{text}");
     let mut schemas = boon::Schemas::new();

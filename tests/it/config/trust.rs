@@ -208,3 +208,20 @@ fn a_pipe_or_a_huge_file_in_the_place_of_a_project_file_is_an_error_at_once() {
     let error = load(&at_work(&bench)).unwrap_err().to_string();
     assert!(error.starts_with("pirn.toml: cannot be read: "), "a link to nothing is found: {error}");
 }
+
+#[test]
+fn a_key_is_written_out_in_the_users_own_file_and_never_in_a_projects() {
+    let text = "[providers.p]\nbase_url = 'http://h'\napi_key = 'sk-1234567890'\n";
+    let bench = bench("");
+    let private = |name: &str, text: &str, mode| {
+        bench.write(name, text);
+        std::fs::set_permissions(bench.path(name), Permissions::from_mode(mode)).unwrap();
+        load(&Sources { trust: true, ..at_work(&bench) }).map_err(|errors| errors.to_string())
+    };
+    let user = "home/config/pirn.toml";
+    assert!(private(user, text, 0o600).is_ok());
+    assert!(private(user, text, 0o644).unwrap_err().contains("api_key may be written out only in a file of your own"));
+    assert!(private(user, "", 0o600).is_ok());
+    let error = private("work/pirn.toml", text, 0o600).unwrap_err();
+    assert!(error.starts_with("pirn.toml:3:11: providers.p.api_key may be written out only"), "{error}");
+}
