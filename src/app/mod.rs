@@ -8,6 +8,7 @@
 mod account;
 mod attach;
 mod children;
+pub mod config;
 mod kept;
 mod log;
 mod models;
