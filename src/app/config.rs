@@ -161,7 +161,7 @@ fn wrong_references(settings: &Settings, env: &Env) -> Vec<ErrorRecord> {
             .extend(catalogue.choose(&settings.model).map_err(|error| setup::located(error, settings, "model")).err()),
         Err(error) => wrong.push(error),
     }
-    wrong.extend(setup::tools(settings, env).err());
+    wrong.extend(setup::configured_tools(settings).err());
     wrong.retain(|error| matches!(error.kind, ErrorKind::Config | ErrorKind::Usage));
     wrong
 }

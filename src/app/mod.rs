@@ -8,6 +8,7 @@
 mod account;
 mod attach;
 mod children;
+mod commands;
 pub mod config;
 mod kept;
 mod log;
@@ -32,7 +33,7 @@ use futures_util::FutureExt;
 
 use self::report::Screen;
 use self::signals::Signals;
-use crate::cli::{self, Invocation, JsonLevel, UsageError};
+use crate::cli::{self, Invocation, JsonLevel};
 use crate::config::Env;
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, StopReason};
@@ -98,24 +99,12 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
     match cli::parse(argv) {
         Err(error) => screen.refuse(error, &*clock).await,
         Ok(Invocation::Print(text)) => print_text(screen, text, &mut signals, &*clock).await,
-        Ok(Invocation::Models(args)) => {
-            let env = env.clone();
-            match signals.unless(apart(move || models::listing(&args, &env))).await {
-                Ok(Ok(text)) => print_text(screen, text, &mut signals, &*clock).await,
-                Ok(Err(error)) => screen.fail(error, &*clock).await,
-                Err(cause) => interrupted(cause),
-            }
-        }
+        Ok(Invocation::Models(args)) => commands::models(args, env, screen, signals, &clock).await,
         Ok(Invocation::Completions(shell)) => print_text(screen, cli::completions(shell), &mut signals, &*clock).await,
-        Ok(Invocation::Sessions(_)) => screen.refuse(not_wired("pirn sessions"), &*clock).await,
-        Ok(Invocation::Config(_)) => screen.refuse(not_wired("pirn config"), &*clock).await,
+        Ok(Invocation::Sessions(args)) => commands::sessions(args, env, screen, signals, &clock).await,
+        Ok(Invocation::Config(args)) => commands::config(args, env, screen, signals, &clock).await,
         Ok(Invocation::Run(args)) => Box::pin(run::command(*args, env, screen, signals, clock)).await,
     }
-}
-
-/// The answer to a command that can be typed but does nothing yet.
-fn not_wired(name: &str) -> UsageError {
-    UsageError::new(format!("`{name}` is not available in this version"))
 }
 
 /// Writes a text that is the whole output of a command.

@@ -157,6 +157,30 @@ impl Screen {
         }
     }
 
+    /// Prints warnings of a command that is no run.
+    pub(super) fn warn(&self, warnings: &[String]) {
+        for warning in warnings {
+            self.say(&format!("warning: {warning}"));
+        }
+    }
+
+    /// Prints a sentence of a command that is no run.
+    pub(super) fn notice(&self, text: Option<&str>) {
+        if let Some(text) = text {
+            self.say(text);
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if self.config.verbosity == Verbosity::Quiet {
+            return;
+        }
+        if let Ok(mut stderr) = print::stderr_writer() {
+            // A failed stderr is ignored.
+            drop(print::write_text(&mut *stderr, &format!("pirn: {}\n", print::clean(text))));
+        }
+    }
+
     fn print_error(&self, record: &ErrorRecord) {
         let paint = print::Paint::new(self.config.color);
         let text = print::error_lines(record.kind.as_str(), &record.message, record.hint.as_deref(), paint);
