@@ -18,6 +18,7 @@ mod partial;
 mod secret;
 pub mod session;
 mod stop;
+mod tagged;
 mod usage;
 
 pub use builder::MessageBuilder;
