@@ -21,7 +21,7 @@ use tokio::sync::mpsc::Receiver;
 use super::guard::{GRACE_EXTRA, Guarded};
 use super::hooks::{AfterToolCall, BeforeToolCall, LoopHooks};
 use super::options::Limits;
-use crate::model::{AssistantMessage, Content, Message, ToolCall, ToolResultView};
+use crate::model::{AssistantMessage, Content, EntryId, Message, ToolCall, ToolResultView};
 use crate::port::{Cancel, Clock, Memos, Policy, Tool, ToolCtx, ToolOutput, ToolUpdate, Verdict};
 use crate::turn::arguments::{self, ArgumentCheck};
 use crate::turn::{CallFailure, CallOutcome, texts};
@@ -66,7 +66,7 @@ impl ReadyCall {
 }
 
 pub(super) fn settled(call: ToolCall, failure: CallFailure) -> CallOutcome {
-    CallOutcome { call, output: failure.into_output(), duration_ms: None }
+    CallOutcome { call, invocation_id: None, output: failure.into_output(), duration_ms: None }
 }
 
 /// A tool of this run with its compiled schema.
@@ -197,6 +197,7 @@ impl Running {
     /// Starts a call. The stream gives its updates in order, then its result, then ends.
     pub(super) fn start(&self, ready: ReadyCall, ctx: ToolCtx, updates: Receiver<ToolUpdate>) -> RunningCall {
         let ReadyCall { call, tool, args, terminate } = ready;
+        let invocation_id = ctx.invocation_id.clone();
         let (surroundings, running_args) = (self.clone(), args.clone());
         let future = async move {
             let cancel = surroundings.cancel.token().clone();
@@ -218,6 +219,7 @@ impl Running {
         RunningCall {
             surroundings: self.clone(),
             call,
+            invocation_id,
             args,
             terminate,
             updates,
@@ -253,6 +255,7 @@ impl Running {
 pub(super) struct RunningCall {
     surroundings: Running,
     call: ToolCall,
+    invocation_id: EntryId,
     args: Value,
     terminate: bool,
     updates: Receiver<ToolUpdate>,
@@ -305,7 +308,12 @@ impl Stream for RunningCall {
                     let Ran { output, duration_ms } = *ran;
                     let mut output = output.unwrap_or_else(|| aborted(this.last.as_deref()));
                     output.terminate |= this.terminate;
-                    let outcome = CallOutcome { call: this.call.clone(), output, duration_ms: Some(duration_ms) };
+                    let outcome = CallOutcome {
+                        call: this.call.clone(),
+                        invocation_id: Some(this.invocation_id.clone()),
+                        output,
+                        duration_ms: Some(duration_ms),
+                    };
                     let finish = this.surroundings.clone().finish(outcome.normalised(), this.args.clone());
                     this.phase = Phase::Finishing(Box::pin(finish));
                 }

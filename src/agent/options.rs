@@ -13,7 +13,8 @@ use super::hooks::{LoopHooks, NoHooks};
 use super::queue::QueueMode;
 use super::state::Settings;
 use crate::port::{
-    Access, Clock, Denied, Execution, Guard, Ids, Policy, Provider, SessionRef, StreamOptions, SystemClock, UuidIds,
+    Access, Clock, Denied, Execution, Guard, Ids, MemoKeeper, Policy, Provider, SessionRef, StreamOptions, SystemClock,
+    UuidIds,
 };
 
 /// Everything an [`Agent`](super::Agent) is made of. [`AgentOptions::new`] gives defaults for all but the provider
@@ -99,11 +100,13 @@ pub struct ToolEnv {
     pub cwd: PathBuf,
     pub guard: Arc<dyn Guard>,
     pub session: Option<SessionRef>,
+    /// Keeps what calls want to find again; `None` keeps it for as long as the call runs.
+    pub memos: Option<Arc<dyn MemoKeeper>>,
 }
 
 impl Default for ToolEnv {
     fn default() -> Self {
-        Self { cwd: PathBuf::from("/"), guard: Arc::new(OpenGuard), session: None }
+        Self { cwd: PathBuf::from("/"), guard: Arc::new(OpenGuard), session: None, memos: None }
     }
 }
 

@@ -15,7 +15,7 @@ use super::options::AgentOptions;
 use super::queue::{Drained, Queues};
 use super::state::Settings;
 use crate::model::{
-    AssistantHead, AssistantMessage, ErrorKind, ErrorRecord, Event, Message, Model, Reason, RunId, RunOutcome,
+    AssistantHead, AssistantMessage, EntryId, ErrorKind, ErrorRecord, Event, Message, Model, Reason, RunId, RunOutcome,
     StopReason, Thinking, ToolCall,
 };
 use crate::port::{Cancel, Sink, SinkError};
@@ -375,13 +375,18 @@ impl<'a> Run<'a> {
         if !std::mem::take(&mut self.reply_open) {
             self.emit(Event::MessageStart { message: Arc::clone(&message) }).await?;
         }
-        self.end_message(message).await
+        self.end_message(message, None).await
     }
 
-    async fn end_message(&mut self, message: Arc<Message>) -> Result<(), SinkError> {
+    /// Adds a message to the run; `entry_id` is the one reserved for it.
+    pub(super) async fn end_message(
+        &mut self,
+        message: Arc<Message>,
+        entry_id: Option<EntryId>,
+    ) -> Result<(), SinkError> {
         self.context.push(Arc::clone(&message));
         self.new_messages.push(Arc::clone(&message));
-        self.emit(Event::MessageEnd { message }).await
+        self.emit(Event::MessageEnd { message, entry_id }).await
     }
 
     /// Adds queued messages. One counts as consumed from its `message_end` on, when the transcript has it.
@@ -389,7 +394,7 @@ impl<'a> Run<'a> {
         while let Some(message) = pending.front() {
             self.emit(Event::MessageStart { message: Arc::clone(&message) }).await?;
             pending.consumed();
-            self.end_message(message).await?;
+            self.end_message(message, None).await?;
         }
         Ok(())
     }

@@ -133,7 +133,7 @@ impl State {
                     }
                 }
             }
-            Event::MessageEnd { message } => {
+            Event::MessageEnd { message, .. } => {
                 self.streaming = None;
                 self.messages.push(Arc::clone(message));
             }

@@ -15,7 +15,7 @@ use futures_util::stream::SelectAll;
 use super::call::{CallEvent, Clearing, Prepared, ReadyCall, Running, RunningCall, UPDATES_MAX, settled};
 use super::run::Run;
 use crate::model::{EntryId, Event, Message, ToolCall};
-use crate::port::{Inputs, SinkError, ToolCtx, Updates};
+use crate::port::{Inputs, Memos, SinkError, ToolCtx, Updates};
 use crate::turn::{self, CallFailure, CallOutcome, result_message};
 
 /// A cleared call.
@@ -195,9 +195,10 @@ impl Run<'_> {
     fn start(&self, reply: &Arc<Message>, ready: ReadyCall, context: &Arc<[Arc<Message>]>) -> RunningCall {
         let (updates, receiver) = Updates::channel(UPDATES_MAX);
         let env = &self.options.tool_env;
+        let invocation_id = EntryId::new(self.options.ids.next_id());
         let ctx = ToolCtx {
             tool_call_id: ready.call.id.clone(),
-            invocation_id: EntryId::new(self.options.ids.next_id()),
+            invocation_id: invocation_id.clone(),
             run_id: self.id.clone(),
             turn_id: format!("{}:{}", self.id, self.turn),
             lane: "main".to_owned(),
@@ -208,7 +209,10 @@ impl Run<'_> {
             enabled_tools: Arc::clone(&self.tool_names),
             cancel: self.cancel.token().child_token(),
             updates,
-            memos: Arc::new(super::call::CallMemos::default()),
+            memos: env.memos.as_ref().map_or_else(
+                || Arc::new(super::call::CallMemos::default()) as Arc<dyn Memos>,
+                |keeper| keeper.of_call(&self.id, &invocation_id),
+            ),
         };
         let running = Running {
             hooks: Arc::clone(&self.options.hooks),
@@ -271,7 +275,9 @@ impl Run<'_> {
     /// The message pair of a result.
     async fn place(&mut self, outcome: &CallOutcome) -> Result<Arc<Message>, SinkError> {
         let message = Arc::new(Message::ToolResult(result_message(outcome, self.options.clock.now_ms())));
-        self.append(Arc::clone(&message)).await?;
+        self.emit(Event::MessageStart { message: Arc::clone(&message) }).await?;
+        // The result of a call is kept under the id that its tool knew.
+        self.end_message(Arc::clone(&message), outcome.invocation_id.clone()).await?;
         Ok(message)
     }
 }

@@ -50,7 +50,7 @@ impl Account {
                 }
             }
             Event::ToolEnd { .. } => self.denials.extend(print::denial(event).map(|(denied, _)| denied)),
-            Event::MessageEnd { message } => match &**message {
+            Event::MessageEnd { message, entry_id: _ } => match &**message {
                 Message::Assistant(reply) => self.count_reply(reply),
                 Message::ToolResult(result) => {
                     if let Some(usage) = &result.usage {

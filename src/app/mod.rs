@@ -7,8 +7,11 @@
 
 mod account;
 mod models;
+mod recorder;
 mod report;
+mod resume;
 mod run;
+pub mod sessions;
 mod setup;
 mod signals;
 mod system_prompt;

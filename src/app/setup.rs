@@ -116,7 +116,8 @@ pub(super) fn build(
         max_parallel: usize::try_from(settings.tools.max_parallel).unwrap_or(usize::MAX),
         grace: settings.limits.grace,
     };
-    options.tool_env = ToolEnv { cwd: cwd.to_path_buf(), guard: Arc::new(guard(settings, env, cwd)), session: None };
+    options.tool_env =
+        ToolEnv { cwd: cwd.to_path_buf(), guard: Arc::new(guard(settings, env, cwd)), session: None, memos: None };
     options.clock = Arc::clone(clock);
     options.ids = Arc::clone(ids);
     let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Content, ErrorRecord, Message, RunId, RunOutcome, ToolCall, Usage};
+use super::{Content, EntryId, ErrorRecord, Message, RunId, RunOutcome, ToolCall, Usage};
 
 /// One step of one content block. Blocks may overlap: readers key on the index, never on "the current block".
 #[derive(Clone, Debug, PartialEq)]
@@ -93,8 +93,10 @@ pub enum Event {
     MessageStart { message: Arc<Message> },
     /// `usage` only when the provider reported new numbers.
     MessageUpdate { index: usize, event: BlockEvent, usage: Option<Box<Usage>> },
-    /// Complete and authoritative; the transcript grows here.
-    MessageEnd { message: Arc<Message> },
+    /// Complete and authoritative; the transcript grows here. `entry_id` is that of the entry that keeps the message:
+    /// known from the start for the result of a call that ran, else set by whoever stores it; `None` where nothing is
+    /// kept.
+    MessageEnd { message: Arc<Message>, entry_id: Option<EntryId> },
     /// `args` are the model's raw arguments; `effective_args` is set when what the tool gets differs.
     ToolStart {
         tool_call_id: String,

@@ -19,6 +19,7 @@ mod secret;
 pub mod session;
 mod stop;
 mod tagged;
+mod time;
 mod usage;
 
 pub use builder::MessageBuilder;
@@ -38,4 +39,5 @@ pub use session::{
     UsageKind, UsageRow, Write,
 };
 pub use stop::StopReason;
+pub use time::{rfc3339, stamp};
 pub use usage::{Cost, Usage};

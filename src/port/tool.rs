@@ -178,6 +178,12 @@ pub trait Memos: Send + Sync {
     async fn set(&self, name: &str, value: Value) -> Result<(), String>;
 }
 
+/// Gives each call its memos.
+pub trait MemoKeeper: Send + Sync {
+    /// The memos of one call, by its run and its invocation id.
+    fn of_call(&self, run: &RunId, invocation: &EntryId) -> Arc<dyn Memos>;
+}
+
 /// One progress report: the full bounded view so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolUpdate {

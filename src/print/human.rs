@@ -117,7 +117,7 @@ impl Human {
         match event {
             Event::TurnStart { turn } => self.turn = *turn,
             Event::MessageUpdate { index: _, event, usage: _ } => self.block(event, out),
-            Event::MessageEnd { message: _ } => self.end_thinking(out),
+            Event::MessageEnd { .. } => self.end_thinking(out),
             Event::ToolStart { tool_call_id, tool_name, args, effective_args: _ } => {
                 self.tool_start(tool_call_id, tool_name, args, out);
             }

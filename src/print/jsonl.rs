@@ -170,10 +170,9 @@ impl Encoder {
             Event::TurnStart { turn } => line.field("turn", turn),
             Event::MessageStart { message } => line.field("message", message),
             Event::MessageUpdate { index, event, usage } => update(&mut line, *index, event, usage.as_deref()),
-            Event::MessageEnd { message } => {
+            Event::MessageEnd { message, entry_id } => {
                 line.field("message", message);
-                // Nothing is stored yet, so no message has an entry.
-                line.field("entryId", &None::<&str>);
+                line.field("entryId", entry_id);
             }
             Event::ToolStart { tool_call_id, tool_name, args, effective_args } => {
                 line.call(tool_call_id, tool_name);

@@ -17,10 +17,12 @@ mod sanitize;
 mod stderr;
 mod style;
 mod text;
+mod transcript;
 mod wire;
 
+pub use crate::model::rfc3339;
 pub use denial::denial;
-pub use format::rfc3339;
+
 pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
 #[doc(inline)]
 pub use jsonl::{Encoder, Level};
@@ -34,6 +36,7 @@ pub use sanitize::{Sanitizer, clean, line};
 pub use stderr::{IsReady, Stderr};
 pub use style::{ColorMode, EnvFacts, Paint, use_color};
 pub use text::Answer;
+pub use transcript::{Mask, Transcript, TranscriptHead, mask_json, minute};
 pub use wire::{
     Denial, LimitsLine, ModelRef, ParentRef, ResultLine, SESSION_VERSION, SessionLine, UsageShare, UsageTotals,
 };

@@ -52,7 +52,7 @@ impl Answer {
             (Form::Live(live), Event::MessageUpdate { index, event, usage: _ }) => {
                 live.block(*index, event, &mut self.flow, out);
             }
-            (Form::Live(live), Event::MessageEnd { message }) => {
+            (Form::Live(live), Event::MessageEnd { message, .. }) => {
                 if let Some(reply) = message.as_assistant() {
                     live.finish(reply, &mut self.flow, out);
                 }

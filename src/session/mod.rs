@@ -11,6 +11,7 @@ mod loose;
 mod memory;
 pub mod place;
 pub mod record;
+pub mod restore;
 mod shelf;
 mod transaction;
 

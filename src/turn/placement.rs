@@ -5,7 +5,7 @@
 //!
 //! Must not know: why a call was refused, the order of results.
 
-use crate::model::{Content, Extra, ToolCall, ToolResultMessage, ToolResultView};
+use crate::model::{Content, EntryId, Extra, ToolCall, ToolResultMessage, ToolResultView};
 use crate::port::ToolOutput;
 
 use super::texts;
@@ -42,6 +42,8 @@ impl CallFailure {
 #[derive(Clone, Debug)]
 pub struct CallOutcome {
     pub call: ToolCall,
+    /// The id the tool knew, which is that of the entry that keeps its result; `None` if the tool never ran.
+    pub invocation_id: Option<EntryId>,
     pub output: ToolOutput,
     /// `None` if the tool never ran.
     pub duration_ms: Option<u64>,

@@ -12,6 +12,9 @@ pub const NO_RESULT: &str = "No result was recorded for this tool call.";
 pub const TOOL_CANCELLED: &str = "Cancelled before it ran.";
 /// A running call that was cancelled and gave no result of its own.
 pub const TOOL_ABORTED: &str = "Aborted.";
+/// A call whose process died while it ran; any saved output stands above.
+pub const TOOL_INTERRUPTED: &str = "[interrupted] The process stopped while this tool was running. Anything above is \
+     the last saved progress; whether the tool finished is unknown.";
 /// A refusal without a reason.
 pub const TOOL_BLOCKED: &str = "This call was blocked.";
 /// A failure without a text.

@@ -49,11 +49,11 @@ fn run_of(updates: Vec<Event>, end: &Arc<Message>) -> Vec<Event> {
         Event::RunStart { run_id: RunId::new("r1") },
         Event::TurnStart { turn: 1 },
         Event::MessageStart { message: Arc::clone(&user) },
-        Event::MessageEnd { message: Arc::clone(&user) },
+        Event::MessageEnd { message: Arc::clone(&user), entry_id: None },
         Event::MessageStart { message: pending },
     ];
     events.extend(updates);
-    events.push(Event::MessageEnd { message: Arc::clone(end) });
+    events.push(Event::MessageEnd { message: Arc::clone(end), entry_id: None });
     events.push(Event::TurnEnd { turn: 1, message: Some(Arc::clone(end)), tool_results: Vec::new() });
     let messages = vec![user, Arc::clone(end)];
     let outcome = RunOutcome {
@@ -265,7 +265,7 @@ fn lines_of_a_tool_have_exactly_the_documented_fields_case_119() {
         end(view.clone(), Some(3)),
         end(ToolResultView { terminate: true, ..view }, None),
         Event::MessageStart { message: Arc::clone(&message) },
-        Event::MessageEnd { message },
+        Event::MessageEnd { message, entry_id: None },
     ];
     let lines = encoded(&events);
     let fields: Vec<Vec<&str>> = lines.iter().map(|line| keys(line)[3..].to_vec()).collect();

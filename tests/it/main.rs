@@ -27,6 +27,7 @@ mod prompt;
 mod provider_errors;
 mod scripted;
 mod session_store;
+mod sessions;
 mod settle;
 mod sse;
 mod support;

@@ -127,7 +127,7 @@ fn streamed(text: &str, stop_reason: StopReason) -> Vec<Msg> {
         delta(0, first),
         delta(0, second),
         text_end(0, text),
-        event(Event::MessageEnd { message: reply(text, stop_reason) }),
+        event(Event::MessageEnd { message: reply(text, stop_reason), entry_id: None }),
     ]
 }
 
@@ -217,7 +217,7 @@ fn output_ends_with_exactly_one_line_feed_and_is_unchanged_otherwise() {
 #[test]
 fn live_text_keeps_blocks_apart_and_takes_the_content_as_authoritative() {
     let start = event(Event::MessageStart { message: reply("", StopReason::Pending) });
-    let end = event(Event::MessageEnd { message: reply("whole", StopReason::Stop) });
+    let end = event(Event::MessageEnd { message: reply("whole", StopReason::Stop), entry_id: None });
     let table: [(Vec<Msg>, &str); 6] = [
         (vec![delta(0, "a"), delta(1, "B"), delta(0, "b"), text_end(1, "BC"), text_end(0, "ab")], "ab\nBC\n"),
         (

@@ -7,6 +7,7 @@
 //! Must not know: how a wire is spoken, HTTP, the command line, where settings were read from.
 
 mod choose;
+mod credentials;
 mod list;
 mod record;
 mod table;

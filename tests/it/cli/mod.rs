@@ -62,7 +62,46 @@ pub(crate) enum Stdin {
     Custom(Stdio),
 }
 
-/// A call of the binary, in an empty directory and an empty environment.
+/// Where calls work and keep their sessions: a working directory, and a place for what is kept beside it.
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+    home: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { dir: tempfile::tempdir().unwrap(), home: tempfile::tempdir().unwrap() })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What `PIRN_HOME` names.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The session files, in the order of their names.
+    pub(crate) fn sessions(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut open = vec![self.home.path().join("state/sessions")];
+        while let Some(dir) = open.pop() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    open.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "jsonl") {
+                    found.push(path);
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+/// A call of the binary, in an empty directory and an almost empty environment.
 #[must_use]
 pub(crate) struct Pirn {
     args: Vec<OsString>,
@@ -71,21 +110,32 @@ pub(crate) struct Pirn {
     stdout: Stdio,
     stderr: Stdio,
     script: Option<String>,
-    dir: tempfile::TempDir,
+    place: Arc<Place>,
 }
 
 impl Pirn {
     pub(crate) fn new<S: Into<OsString>>(args: impl IntoIterator<Item = S>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let place = Place::new();
         Self {
             args: args.into_iter().map(Into::into).collect(),
-            env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("LANG".into(), "C.UTF-8".into())],
+            env: vec![
+                ("PATH".into(), "/usr/bin:/bin".into()),
+                ("LANG".into(), "C.UTF-8".into()),
+                ("PIRN_HOME".into(), place.home().into()),
+            ],
             stdin: Stdin::Null,
             stdout: Stdio::piped(),
             stderr: Stdio::piped(),
             script: None,
-            dir,
+            place,
         }
+    }
+
+    /// The same call in a place that other calls share.
+    pub(crate) fn at(mut self, place: &Arc<Place>) -> Self {
+        self.place = Arc::clone(place);
+        let home = place.home().to_owned();
+        self.env("PIRN_HOME", home)
     }
 
     /// A call with the demo model.
@@ -138,12 +188,12 @@ impl Pirn {
 
     /// A file in the working directory.
     pub(crate) fn file(self, name: &str, bytes: impl AsRef<[u8]>) -> Self {
-        std::fs::write(self.dir.path().join(name), bytes).unwrap();
+        std::fs::write(self.place.dir().join(name), bytes).unwrap();
         self
     }
 
     pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
+        self.place.dir()
     }
 
     /// The bare command, without its streams.
@@ -157,7 +207,7 @@ impl Pirn {
             }
             None => Command::new(binary()),
         };
-        command.args(&self.args).current_dir(self.dir.path()).env_clear().envs(self.env.iter().cloned());
+        command.args(&self.args).current_dir(self.place.dir()).env_clear().envs(self.env.iter().cloned());
         command
     }
 
@@ -183,7 +233,7 @@ impl Pirn {
         });
         let stdout = Collector::start(child.stdout.take());
         let stderr = Collector::start(child.stderr.take());
-        Running { child, started, stdout, stderr, feeder, _held: held, _dir: self.dir }
+        Running { child, started, stdout, stderr, feeder, _held: held, _place: self.place }
     }
 
     /// Runs it to its end.
@@ -266,7 +316,7 @@ pub(crate) struct Running {
     stderr: Collector,
     feeder: Option<JoinHandle<()>>,
     _held: Option<std::process::ChildStdin>,
-    _dir: tempfile::TempDir,
+    _place: Arc<Place>,
 }
 
 impl Running {

@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
     /// A message that is whole from its start.
     fn pair(&mut self) -> Arc<Message> {
         let Event::MessageStart { message } = self.next() else { panic!("no message_start: {}", self.whole) };
-        let Event::MessageEnd { message: ended } = self.next() else { panic!("no message_end: {}", self.whole) };
+        let Event::MessageEnd { message: ended, .. } = self.next() else { panic!("no message_end: {}", self.whole) };
         assert_eq!(message, ended, "another message ended: {}", self.whole);
         self.messages.push(Arc::clone(ended));
         Arc::clone(ended)
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
             assert!(!event.is_empty_delta(), "an empty delta: {}", self.whole);
             self.at += 1;
         }
-        let Event::MessageEnd { message } = self.next() else { panic!("the reply stays open: {}", self.whole) };
+        let Event::MessageEnd { message, .. } = self.next() else { panic!("the reply stays open: {}", self.whole) };
         let reply = message.as_assistant().unwrap_or_else(|| panic!("another message ended: {}", self.whole));
         assert_ne!(reply.stop_reason, StopReason::Pending, "{}", self.whole);
         assert_eq!(reply.error_message.is_some(), reply.stop_reason.is_failure(), "{reply:?}");
@@ -180,7 +180,7 @@ fn one_call(call: &ToolCall, events: &[&Event]) -> Option<()> {
 
 /// The message pair that tells the same as the end of the call.
 fn result_of(call: &ToolCall, tool: &[&Event], pair: &[&Event]) -> Option<Arc<Message>> {
-    let [Event::MessageStart { message: started }, Event::MessageEnd { message }] = pair else { return None };
+    let [Event::MessageStart { message: started }, Event::MessageEnd { message, .. }] = pair else { return None };
     let Some(Event::ToolEnd { result, is_error, duration_ms, .. }) = tool.last() else { return None };
     let Message::ToolResult(told) = &**message else { return None };
     assert_eq!(started, message);
@@ -220,7 +220,7 @@ fn check_states(run: &Run) {
         assert!(state.is_streaming, "idle at {}", event.name());
         match event {
             Event::MessageStart { .. } | Event::MessageUpdate { .. } => assert!(state.streaming_message.is_some()),
-            Event::MessageEnd { message } => {
+            Event::MessageEnd { message, .. } => {
                 assert_eq!(state.messages.last(), Some(message));
                 assert!(state.streaming_message.is_none());
             }

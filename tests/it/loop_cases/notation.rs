@@ -20,7 +20,7 @@ pub(crate) fn short(events: &[Event]) -> String {
         match event {
             Event::MessageStart { .. } => open = true,
             Event::MessageUpdate { .. } => {}
-            Event::MessageEnd { message } => {
+            Event::MessageEnd { message, .. } => {
                 open = false;
                 items.push(short_message(message));
             }

@@ -129,7 +129,7 @@ async fn case_81_messages_queued_while_idle_ride_along() {
 async fn case_82_queues_survive_an_error() {
     let stage = Scene::new(vec![Reply::fail("e")])
         .on(|event, agent| {
-            if let Event::MessageEnd { message } = event
+            if let Event::MessageEnd { message, .. } = event
                 && message.as_assistant().is_some()
             {
                 agent.steer("s");

@@ -256,7 +256,7 @@ async fn case_19_a_custom_message_is_stored_and_told_but_not_sent() {
     let custom: Message = serde_json::from_value(note.clone()).unwrap();
     let run = Scene::new(vec![text("k")]).prompt(vec![custom, user("hey")]).await;
     run.is(r#"AS TS X U"hey" A(stop,"k") TE[] AE[x,u,a]"#).asked(&["hey"]);
-    let Event::MessageEnd { message } = &run.events[3] else { panic!("{}", run.short()) };
+    let Event::MessageEnd { message, .. } = &run.events[3] else { panic!("{}", run.short()) };
     assert_eq!(serde_json::to_value(&**message).unwrap(), note);
 }
 

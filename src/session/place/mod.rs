@@ -1,0 +1,430 @@
+//! Where sessions live, and how one is found again.
+//!
+//! Keeps true: a session belongs to the directory its header names, whatever the directory it lies in is called; what is
+//! looked at is read at its two ends only (SES-10); a damaged file hides no other; nothing but making and locking a
+//! directory changes anything.
+//!
+//! Must not know: what a session is for, how one is written.
+
+mod dirs;
+mod glance;
+mod refs;
+mod scan;
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use self::refs::Shape;
+use super::jsonl::Header;
+use super::jsonl::lock::{Probe, probe};
+use crate::model::stamp;
+use crate::port::Clock;
+
+pub use self::dirs::{DirectoryLock, PlaceError, inbox_dir, make_private_dir, slug, spill_dir};
+pub use self::refs::{Candidate, IdMatch, RefError, id_match, is_name};
+
+/// The header field that holds a working directory's bytes as hex digits, where they are no UTF-8.
+const CWD_BYTES: &str = "cwdBytes";
+/// Characters of the stamp in a file's name.
+const STAMP_CHARS: usize = 16;
+
+/// All sessions of a user, seen from a working directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Library {
+    sessions: PathBuf,
+    cwd: PathBuf,
+    here: PathBuf,
+}
+
+/// A session that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its file.
+    pub file: PathBuf,
+    pub id: String,
+    /// Its working directory; unknown if the header can not be read.
+    pub cwd: Option<PathBuf>,
+    /// Milliseconds since 1970; 0 if the header can not be read.
+    pub created_at: u64,
+    /// The last commit, or the creation before the first one.
+    pub updated_at: u64,
+    /// Why the header can not be read.
+    pub damage: Option<String>,
+}
+
+/// What a listing says of a session beside what finding it told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    pub name: Option<String>,
+    /// `provider/id` of the last request or of the configuration, whichever is newer.
+    pub model: Option<String>,
+    pub first_prompt: Option<String>,
+    /// Messages on all branches; `None` if the file is longer than 4 MiB or can not be read.
+    pub messages: Option<u64>,
+    /// Whether a process has it open; `None` if that can not be told.
+    pub open: Option<bool>,
+    /// What is damaged, if anything that was looked at is. The middle of a long file is not looked at.
+    pub damage: Option<String>,
+}
+
+/// Which sessions are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of this directory.
+    #[default]
+    Here,
+    All,
+}
+
+/// What a reference leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Existing(Found),
+    /// A session of this name can be made.
+    NewName(String),
+}
+
+/// Sessions, newest first, and what could not be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    pub sessions: Vec<Found>,
+    pub warnings: Vec<String>,
+}
+
+impl Library {
+    /// The library below a root, `session.dir` or the directory of state, seen from a directory that exists.
+    ///
+    /// # Errors
+    /// The root is not absolute (CFG-05), or the directory has no real path.
+    pub fn new(root: &Path, cwd: &Path) -> Result<Self, PlaceError> {
+        if !root.is_absolute() {
+            return Err(PlaceError::Relative { root: root.display().to_string() });
+        }
+        let cwd = fs::canonicalize(cwd).map_err(|source| PlaceError::io(cwd, source))?;
+        let sessions = dirs::sessions_dir(root);
+        let here = sessions.join(slug(&cwd));
+        Ok(Self { sessions, cwd, here })
+    }
+
+    /// The real path of the working directory.
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    /// Where the sessions of the working directory are; it need not exist.
+    pub fn here(&self) -> &Path {
+        &self.here
+    }
+
+    /// The file of a new session. Makes nothing.
+    pub fn new_path(&self, id: &str, now_ms: u64) -> PathBuf {
+        self.here.join(format!("{}_{id}.{}", stamp(now_ms), dirs::EXTENSION))
+    }
+
+    /// The header of a new session of the working directory.
+    pub fn new_header(&self, id: &str, now_ms: u64) -> Header {
+        let mut header = Header::new(id, now_ms, self.cwd.to_string_lossy());
+        if self.cwd.to_str().is_none() {
+            let bytes = self.cwd.as_os_str().as_bytes();
+            let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            header.extra.insert(CWD_BYTES.to_owned(), Value::String(digits.concat()));
+        }
+        header
+    }
+
+    /// Makes the directory of the working directory, private to its user. With `durable` its name is on the disk when
+    /// it returns.
+    ///
+    /// # Errors
+    /// The system refuses, or the directory is another user's and others can write to it.
+    pub fn prepare(&self, durable: bool) -> Result<(), PlaceError> {
+        make_private_dir(&self.sessions, durable)?;
+        make_private_dir(&self.here, durable)
+    }
+
+    /// Locks the prepared directory, so that two starts can not both make a session of one name: look the name up
+    /// again under the lock, make the session with its name, drop the lock.
+    ///
+    /// # Errors
+    /// Another process holds it for seconds, the file system has no locks, or the system refuses.
+    pub async fn lock_directory(&self, clock: &dyn Clock) -> Result<DirectoryLock, PlaceError> {
+        dirs::lock_directory(&self.here, clock).await
+    }
+
+    /// The session of this directory with the newest commit; of two with the same moment the one with the greater id.
+    /// One whose header is damaged counts, too: opening it tells what is wrong, and an older one is never taken in its
+    /// place. A file without any whole line is none of ours.
+    ///
+    /// # Errors
+    /// The directory or a file in it can not be read, so nobody knows which is the latest; or it is not safe.
+    pub fn latest_here(&self) -> Result<Option<Found>, PlaceError> {
+        let mut latest: Option<Found> = None;
+        for file in files(&self.here)? {
+            let Some(found) = unless_gone(&file, self.found_here(&file))?.flatten() else { continue };
+            if latest.as_ref().is_none_or(|latest| (latest.updated_at, &latest.id) < (found.updated_at, &found.id)) {
+                latest = Some(found);
+            }
+        }
+        Ok(latest)
+    }
+
+    /// A session in the directory of this directory, if it is one of this directory.
+    fn found_here(&self, file: &Path) -> io::Result<Option<Found>> {
+        let found = Found::read(file)?;
+        let ours = match &found.cwd {
+            Some(cwd) => self.is_here(cwd),
+            None => found.updated_at > 0,
+        };
+        Ok(ours.then_some(found))
+    }
+
+    /// Whether a stored directory is this one by its real path.
+    fn is_here(&self, stored: &Path) -> bool {
+        stored == self.cwd || fs::canonicalize(stored).is_ok_and(|real| real == self.cwd)
+    }
+
+    /// Sessions, newest first. Their headers and last lines are read.
+    ///
+    /// # Errors
+    /// The directory that was asked for can not be read, or is not safe.
+    pub fn list(&self, scope: Scope) -> Result<Listing, PlaceError> {
+        let mut listing = Listing::default();
+        match scope {
+            Scope::Here => listing.add(files(&self.here)?, |file| self.found_here(file)),
+            Scope::All => {
+                for dir in self.directories()? {
+                    match files(&dir) {
+                        Ok(files) => listing.add(files, |file| Found::read(file).map(Some)),
+                        Err(error) => listing.warnings.push(error.to_string()),
+                    }
+                }
+            }
+        }
+        listing.sessions.sort_by(|a, b| (b.updated_at, &b.id).cmp(&(a.updated_at, &a.id)));
+        Ok(listing)
+    }
+
+    /// The directories of all working directories, in the order of their names.
+    fn directories(&self) -> Result<Vec<PathBuf>, PlaceError> {
+        let mut dirs: Vec<PathBuf> = entries(&self.sessions)?.into_iter().filter(|path| path.is_dir()).collect();
+        dirs.sort();
+        Ok(dirs)
+    }
+
+    /// Finds what a reference names: the session of this directory with exactly this name; the session, wherever it
+    /// works, with this id, or the only one whose id begins or ends so (6 digits and more, dashes do not count); the
+    /// file of a path, which is one with a slash or `.jsonl` at its end; else, with `may_create`, a new name.
+    ///
+    /// # Errors
+    /// It names none, or several.
+    pub fn resolve(&self, reference: &str, may_create: bool) -> Result<Target, RefError> {
+        let shape = Shape::of(reference)?;
+        let maybe_name = matches!(shape, Shape::Name | Shape::Id { .. } | Shape::Path { name: true });
+        if maybe_name
+            && is_name(reference)
+            && let Some(found) = only(reference, self.named(reference)?)?
+        {
+            return Ok(Target::Existing(found));
+        }
+        match shape {
+            Shape::Id { digits } => self.by_id(reference, &digits).map(Target::Existing),
+            Shape::Path { .. } => self.by_path(reference).map(Target::Existing),
+            Shape::Name if may_create => Ok(Target::NewName(reference.to_owned())),
+            Shape::Name => Err(RefError::no_name(reference)),
+        }
+    }
+
+    /// The sessions of this directory that have this name.
+    fn named(&self, name: &str) -> Result<Vec<Found>, PlaceError> {
+        let mut named = Vec::new();
+        for file in files(&self.here)? {
+            let found = unless_gone(&file, glance::open(&file).and_then(|file| glance::name(&file)))?;
+            if found.flatten().as_deref() == Some(name) {
+                named.extend(unless_gone(&file, self.found_here(&file))?.flatten());
+            }
+        }
+        Ok(named)
+    }
+
+    /// The session that an id names, in any directory.
+    fn by_id(&self, reference: &str, digits: &str) -> Result<Found, RefError> {
+        if !refs::is_long_enough(digits) {
+            return Err(RefError::too_short(reference));
+        }
+        let mut whole = Vec::new();
+        let mut part = Vec::new();
+        for dir in self.directories()? {
+            // A directory that is not safe is passed over, or anybody could take part in what an id means.
+            for file in files(&dir).unwrap_or_default() {
+                // Where the name tells the id, a file that does not match need not be opened.
+                if named_id(&file).is_some_and(|id| id_match(reference, id) == IdMatch::None) {
+                    continue;
+                }
+                let Some(found) = unless_gone(&file, Found::read(&file))? else { continue };
+                match id_match(reference, &found.id) {
+                    IdMatch::Whole => whole.push(found),
+                    IdMatch::Part => part.push(found),
+                    IdMatch::None => {}
+                }
+            }
+        }
+        let found = if whole.is_empty() { part } else { whole };
+        only(reference, found)?.ok_or_else(|| RefError::no_id(reference))
+    }
+
+    /// The session at a path, which may lie anywhere.
+    fn by_path(&self, reference: &str) -> Result<Found, RefError> {
+        let path = self.cwd.join(reference);
+        let shown = || path.display().to_string();
+        let not_one = |reason: String| RefError::NotASession { path: shown(), reason };
+        // One file has one lock, whichever way leads to it.
+        let real = match fs::canonicalize(&path) {
+            Ok(real) => real,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Err(RefError::NoFile { path: shown() });
+            }
+            Err(error) => return Err(not_one(error.to_string())),
+        };
+        let found = Found::read(&real).map_err(|error| not_one(error.to_string()))?;
+        match found.damage {
+            Some(reason) => Err(not_one(reason)),
+            None => Ok(found),
+        }
+    }
+}
+
+impl Found {
+    /// Reads header and last line.
+    fn read(path: &Path) -> io::Result<Self> {
+        let file = glance::open(path)?;
+        let header = glance::header(&file);
+        let committed = glance::last_commit(&file)?;
+        let path = path.to_path_buf();
+        Ok(match header {
+            Ok(header) => Self {
+                cwd: Some(cwd_of(&header)),
+                created_at: header.created_at,
+                updated_at: committed.unwrap_or(header.created_at),
+                id: header.id,
+                file: path,
+                damage: None,
+            },
+            Err(reason) => {
+                let id = named_id(&path).unwrap_or_default().to_owned();
+                let updated_at = committed.unwrap_or(0);
+                Self { file: path, id, cwd: None, created_at: 0, updated_at, damage: Some(reason) }
+            }
+        })
+    }
+
+    /// What a listing says of it. A file of up to 4 MiB is read once to count its messages; of a longer one both ends
+    /// are read.
+    pub fn details(&self) -> Details {
+        let looked = glance::open(&self.file).and_then(|file| Ok((glance::glance(&file)?, scan::count(&file)?)));
+        let open = probe(&self.file).ok().map(|probe| matches!(probe, Probe::Running(_)));
+        let (glance, counted) = match looked {
+            Ok(looked) => looked,
+            Err(error) => return Details { open, damage: Some(error.to_string()), ..Details::default() },
+        };
+        let line = counted.damaged_line.or(glance.damaged_line);
+        let damage = self.damage.clone().or(line.map(|line| format!("line {line} is damaged")));
+        let glance::Glance { name, model, first_prompt, damaged_line: _ } = glance;
+        Details { name, model, first_prompt, messages: counted.messages, open, damage }
+    }
+
+    /// Its name, which stands near one of the ends of its file.
+    pub fn name(&self) -> Option<String> {
+        glance::open(&self.file).and_then(|file| glance::name(&file)).ok().flatten()
+    }
+
+    /// Whether a text, given in lower case, is in what users, models and tools said. Reads the file.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn says(&self, lower: &str) -> io::Result<bool> {
+        scan::says(&glance::open(&self.file)?, lower)
+    }
+}
+
+impl Listing {
+    fn add(&mut self, files: Vec<PathBuf>, read: impl Fn(&Path) -> io::Result<Option<Found>>) {
+        for file in files {
+            match read(&file) {
+                Ok(found) => self.sessions.extend(found),
+                // It was removed in between.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.warnings.push(format!("{}: {error}", file.display())),
+            }
+        }
+    }
+}
+
+/// The working directory that a header names.
+pub fn cwd_of(header: &Header) -> PathBuf {
+    let bytes = header.extra.get(CWD_BYTES).and_then(Value::as_str).and_then(unhex);
+    bytes.map_or_else(|| PathBuf::from(&header.cwd), |bytes| std::ffi::OsString::from_vec(bytes).into())
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+/// What was read of a file; `None` if it was removed in between.
+fn unless_gone<T>(file: &Path, read: io::Result<T>) -> Result<Option<T>, PlaceError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(PlaceError::io(file, error)),
+    }
+}
+
+/// The only one of those found, if any.
+fn only(reference: &str, mut found: Vec<Found>) -> Result<Option<Found>, RefError> {
+    if found.len() < 2 {
+        return Ok(found.pop());
+    }
+    let candidates = found.into_iter().map(|found| Candidate {
+        name: found.name(),
+        place: found.cwd.as_ref().unwrap_or(&found.file).display().to_string(),
+        id: found.id,
+    });
+    Err(RefError::Ambiguous { reference: reference.to_owned(), candidates: candidates.collect() })
+}
+
+/// The id that a file's name tells.
+fn named_id(file: &Path) -> Option<&str> {
+    let (stamp, id) = file.file_stem()?.to_str()?.split_once('_')?;
+    (stamp.len() == STAMP_CHARS && stamp.ends_with('Z') && !id.is_empty()).then_some(id)
+}
+
+/// The session files in a directory, in the order of their names; none if there is no directory. What is empty was
+/// never written to: a process that makes a session has not got further, or was killed there.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, PlaceError> {
+    let is_session = |path: &PathBuf| {
+        let regular = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0);
+        regular && path.extension().is_some_and(|extension| extension == dirs::EXTENSION)
+    };
+    let mut files: Vec<PathBuf> = entries(dir)?.into_iter().filter(is_session).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// What a directory that is safe holds; nothing if it does not exist.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, PlaceError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(PlaceError::io(dir, error)),
+    };
+    dirs::check_owner(dir)?;
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    paths.map_err(|error| PlaceError::io(dir, error))
+}
+
+#[cfg(test)]
+mod tests;
