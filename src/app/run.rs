@@ -191,7 +191,8 @@ impl Running {
         let error = kind.map(|kind| ErrorRecord::new(kind, "an earlier run ended so"));
         let verdict = Verdict { reason, stop_reason, error, cause };
         let exit = verdict.exit();
-        let account = Account { text, ..Account::default() };
+        let mut account = Account::default();
+        account.text = text;
         let line = Box::new(self.result_line(exit, verdict, &account));
         let result = Msg::Result { line, ts: clock.now_ms() };
         self.finish(result, exit, None).await

@@ -1,4 +1,4 @@
-//! Sessions as they are listed and shown, over files that the store wrote. Numbers of cases are those of `engine.md`.
+//! Sessions as they are listed and shown, over files that the store wrote. Numbers of cases are those of the engine.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

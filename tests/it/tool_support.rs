@@ -189,3 +189,21 @@ pub(crate) fn again(test: &str, who: Who, directory: &Path) {
 pub(crate) fn fifo(path: &Path) {
     rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::from_raw_mode(0o644)).unwrap();
 }
+
+/// No temporary file was left behind.
+#[track_caller]
+pub(crate) fn no_leftovers(w: &Workspace) {
+    fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.symlink_metadata().unwrap().is_dir() {
+                walk(&path, found);
+            } else if path.to_string_lossy().contains(".pirn-") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&w.root, &mut found);
+    assert!(found.is_empty(), "{found:?}");
+}

@@ -1,19 +1,15 @@
-//! `write`: cases 54–60 of `tests/cases/tools.md` (61 stands beside the code), FILE-04, FILE-06, FILE-07 and FILE-12 as
-//! far as this tool goes, and what the tool rules say beside them.
+//! `write`: cases 54–60 of `tests/cases/tools.md` (61 stands beside the code), FILE-06, FILE-07 and FILE-12 as far
+//! as this tool goes, and what the tool rules say beside them.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use pirn::port::{Access, Denied, Guard, ToolOutput};
-use pirn::testing::call;
-use pirn::tool::{Confine, Confinement, builtin};
+use pirn::tool::{Confine, Confinement};
 use serde_json::{Value, json};
 
-use crate::loop_cases::support::{Scene, calls, text as says};
-use crate::tool_support::{NOBODY, Who, Workspace, again, failure, fifo, given, text};
+use crate::tool_support::{NOBODY, Who, Workspace, again, failure, fifo, given, no_leftovers, text};
 
 fn put(w: &Workspace, path: &str, content: &str) -> ToolOutput {
     w.call("write", json!({"path": path, "content": content}))
@@ -38,23 +34,6 @@ fn mode(path: &Path) -> u32 {
 /// Lets everything through.
 fn unconfined() -> Arc<dyn Guard> {
     Arc::new(Confine::new(Confinement::Off, &[], None))
-}
-
-#[track_caller]
-fn no_leftovers(w: &Workspace) {
-    fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.symlink_metadata().unwrap().is_dir() {
-                walk(&path, found);
-            } else if path.to_string_lossy().contains(".pirn-") {
-                found.push(path);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    walk(&w.root, &mut found);
-    assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]
@@ -577,108 +556,4 @@ fn a_change_may_wait_for_the_medium_m3() {
     w.settings.fsync = true;
     assert_eq!(text(&put(&w, "d/f", "x")), "Created d/f (1 bytes).");
     assert_eq!(text(&put(&w, "d/f", "y")), "Replaced d/f (1 bytes, was 1).");
-}
-
-/// Calls of one file under several names, one more byte each, told apart by what they found.
-fn file_04_calls(count: usize) -> Vec<(String, String)> {
-    let names = ["f", "./f", "link", "d/../f", "to-d/../f"];
-    (0..count).map(|n| (names[n % names.len()].to_owned(), "x".repeat(n + 1))).collect()
-}
-
-fn file_04_workspace() -> Workspace {
-    let w = Workspace::new();
-    std::fs::create_dir(w.root.join("d")).unwrap();
-    symlink("f", w.root.join("link")).unwrap();
-    symlink("d", w.root.join("to-d")).unwrap();
-    w
-}
-
-fn file_04_result(name: &str, n: usize) -> String {
-    match n {
-        0 => format!("Created {name} (1 bytes)."),
-        n => format!("Replaced {name} ({} bytes, was {n}).", n + 1),
-    }
-}
-
-#[test]
-fn file_04_calls_that_are_polled_in_order_run_in_order_m1() {
-    for _ in 0..50 {
-        let w = file_04_workspace();
-        let tool = w.tool("write");
-        let calls = file_04_calls(10);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let outputs = runtime.block_on(async {
-            let running: FuturesUnordered<_> = calls
-                .iter()
-                .enumerate()
-                .map(|(n, (path, content))| {
-                    let (tool, ctx) = (Arc::clone(&tool), w.ctx());
-                    let args = json!({"path": path, "content": content});
-                    async move { (n, tool.call(args, ctx).await) }
-                })
-                .collect();
-            running.collect::<Vec<_>>().await
-        });
-        for (n, output) in &outputs {
-            assert_eq!(text(output), file_04_result(&calls[*n].0, *n));
-        }
-        assert_eq!(disk(&w, "f"), "x".repeat(10));
-        no_leftovers(&w);
-    }
-}
-
-#[tokio::test]
-async fn file_04_a_parallel_batch_writes_one_file_in_the_order_of_its_calls_m1() {
-    for _ in 0..20 {
-        let w = file_04_workspace();
-        w.file("other", "read me\n");
-        let files = file_04_calls(20);
-        let id = |n: usize| format!("c{n}");
-        let mut blocks: Vec<_> = files
-            .iter()
-            .enumerate()
-            .map(|(n, (path, content))| call(&id(n), "write", &json!({"path": path, "content": content})))
-            .collect();
-        blocks.push(call("r", "read", &json!({"path": "other"})));
-        blocks.push(call("w", "write", &json!({"path": "else", "content": "y"})));
-        let names = ["read", "write"].map(str::to_owned);
-        let (cwd, guard) = (w.root.clone(), Arc::clone(&w.guard));
-        let scene = Scene::new(vec![calls(blocks), says("done")]).options(|options| {
-            options.settings.tools = builtin(&w.settings, &names);
-            options.tool_env.cwd = cwd;
-            options.tool_env.guard = guard;
-        });
-        let run = scene.prompt("p").await;
-        for (n, (path, _)) in files.iter().enumerate() {
-            assert_eq!(run.result_text(&id(n)), file_04_result(path, n));
-        }
-        assert_eq!(
-            (run.result_text("r"), run.result_text("w")),
-            ("read me\n".to_owned(), "Created else (1 bytes).".to_owned())
-        );
-        assert_eq!(disk(&w, "f"), "x".repeat(20));
-        no_leftovers(&w);
-    }
-}
-
-/// Two names of one file are one file, also where it is written in place.
-#[test]
-fn names_of_one_file_take_turns_m1() {
-    for _ in 0..20 {
-        let w = Workspace::new();
-        let path = w.file("a", "0");
-        std::fs::hard_link(&path, w.root.join("b")).unwrap();
-        let tool = w.tool("write");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let outputs = runtime.block_on(futures_util::future::join_all((0..8).map(|n| {
-            let args = json!({"path": (["a", "b"][n % 2]), "content": "x".repeat(100_000 * (n + 1))});
-            tool.call(args, w.ctx())
-        })));
-        for (n, output) in outputs.iter().enumerate() {
-            let was = if n == 0 { 1 } else { 100_000 * n };
-            let want = format!("Replaced {} ({} bytes, was {was}).", ["a", "b"][n % 2], 100_000 * (n + 1));
-            assert_eq!(text(output), want);
-        }
-        assert_eq!(disk(&w, "b"), "x".repeat(800_000));
-    }
 }

@@ -69,6 +69,3 @@ impl Row {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -24,6 +24,8 @@ use crate::session::index::Index;
 use crate::session::shelf::Shelf;
 use crate::session::transaction::Numbering;
 
+/// A file of this size is read in a few milliseconds, about what another thread for it costs.
+const INLINE_BYTES_MAX: u64 = 1 << 20;
 /// Torn tails of one file that were found in one millisecond, at most.
 const TORN_NAMES_MAX: u32 = 100;
 
@@ -32,16 +34,16 @@ const TORN_NAMES_MAX: u32 = 100;
 /// # Errors
 /// The file exists, its session is locked, or the system refused. Nothing is left behind but a lock file.
 pub async fn create(path: &Path, header: Header, options: Options) -> Result<JsonlStore, StoreError> {
-    let mut unsynced_dirs = make_directories(directory(path)).map_err(|error| io_error(directory(path), &error))?;
-    unsynced_dirs.push(directory(path).to_owned());
-    let mut warnings = Vec::new();
-    let lock = take_lock(path, &options, &mut warnings).await?;
-    let io = |error: io::Error| io_error(path, &error);
     let mut line = header.encode().map_err(|error| io_error(path, &error))?;
     if line.len() > HEADER_BYTES_MAX {
         return Err(StoreError::Invalid("the session header is too long".to_owned()));
     }
     line.push(b'\n');
+    let mut unsynced_dirs = make_directories(directory(path)).map_err(|error| io_error(directory(path), &error))?;
+    unsynced_dirs.push(directory(path).to_owned());
+    let mut warnings = Vec::new();
+    let lock = take_lock(path, &options, &mut warnings).await?;
+    let io = |error: io::Error| io_error(path, &error);
     let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path).map_err(io)?;
     if let Err(error) = write_all(&*options.disk, &file, &line) {
         // Without a whole header it is nobody's session.
@@ -77,9 +79,13 @@ pub async fn open(path: &Path, options: Options) -> Result<JsonlStore, StoreErro
     let file = OpenOptions::new().read(true).append(true).open(path).map_err(|error| io_error(path, &error))?;
     let seen = Seen::of(&file.metadata().map_err(|error| io_error(path, &error))?);
     let file = Arc::new(file);
-    let (handle, place) = (Arc::clone(&file), path.to_owned());
-    let found = tokio::task::spawn_blocking(move || writable(&handle, &place)).await;
-    let found = found.unwrap_or_else(|error| Err(io_error(path, &error)))?;
+    let found = if seen.size <= INLINE_BYTES_MAX {
+        writable(&file, path)
+    } else {
+        let (handle, place) = (Arc::clone(&file), path.to_owned());
+        let found = tokio::task::spawn_blocking(move || writable(&handle, &place)).await;
+        found.unwrap_or_else(|error| Err(io_error(path, &error)))
+    }?;
     let repair = if found.torn_bytes() > 0 {
         let copy = torn_path(path, options.clock.now_ms());
         warnings.push(torn_warning(

@@ -38,10 +38,16 @@ impl Session {
             return Ok(Closed::Kept);
         }
         let synced = self.barrier().await;
-        let session = Arc::clone(self);
-        let closed = tokio::task::spawn_blocking(move || session.close_now()).await;
+        let is_worth_it = self.is_worth_it(&self.writer());
+        let closed = if is_worth_it {
+            let session = Arc::clone(self);
+            let closed = tokio::task::spawn_blocking(move || session.close_now()).await;
+            closed.unwrap_or_else(|error| Err(io_error(&self.path, &error)))
+        } else {
+            self.close_now()
+        };
         self.release();
-        synced.and(closed.unwrap_or_else(|error| Err(io_error(&self.path, &error))))
+        synced.and(closed)
     }
 
     fn release(&self) {

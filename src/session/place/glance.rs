@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use crate::model::session::namespace;
 use crate::model::{EntryBody, LaneConfig, MAIN_LANE, Message};
 use crate::session::jsonl::Header;
-use crate::session::jsonl::line::decode;
+use crate::session::jsonl::line::{LINE_BYTES_MAX, decode};
 use crate::session::record::{self, Change};
 
 /// Bytes that are read from the beginning of a file.
@@ -35,8 +35,6 @@ const HEADER_BYTES_FIRST: u64 = 1 << 10;
 const STEP_BYTES: usize = 16 << 10;
 /// Bytes of a line's beginning that hold its moment.
 const MOMENT_BYTES: usize = 40;
-/// Bytes of a damaged end that are skipped to find the last whole line.
-const BACK_BYTES_MAX: u64 = 64 << 20;
 /// Lines of a damaged end that are skipped.
 const BACK_LINES_MAX: u32 = 64;
 /// `,"c":"` and eight hex digits and `"}`: the end of every line.
@@ -273,40 +271,37 @@ fn cut_prompt(write: &[u8]) -> Option<String> {
 /// The system refuses to read.
 pub(super) fn last_commit(file: &File) -> io::Result<Option<u64>> {
     let size = file.metadata()?.len();
-    let floor = size.saturating_sub(BACK_BYTES_MAX);
     let mut end = size;
     for _ in 0..BACK_LINES_MAX {
         let last = range(file, end.saturating_sub(1), end)?;
         let line_end = if last.as_slice() == b"\n" { end.saturating_sub(1) } else { end };
-        let start = line_start(file, line_end)?;
-        if start == 0 {
-            // Only the header is left.
-            return Ok(None);
-        }
+        let start = match line_start(file, line_end)? {
+            // Only the header is left, or what no line of ours can be.
+            Some(0) | None => return Ok(None),
+            Some(start) => start,
+        };
         if let Some(at) = moment(file, start, line_end)? {
             return Ok(Some(at));
-        }
-        if start < floor {
-            break;
         }
         end = start;
     }
     Ok(None)
 }
 
-/// Where the line starts that ends before `end`.
-fn line_start(file: &File, end: u64) -> io::Result<u64> {
+/// Where the line starts that ends before `end`; `None` if it is longer than a line can be.
+fn line_start(file: &File, end: u64) -> io::Result<Option<u64>> {
     let step = u64::try_from(STEP_BYTES).unwrap_or(u64::MAX);
+    let floor = end.saturating_sub(u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX));
     let mut end = end;
-    while end > 0 {
+    while end > floor {
         let start = end.saturating_sub(step);
         let bytes = range(file, start, end)?;
         if let Some(at) = memrchr(b'\n', &bytes) {
-            return Ok(start.saturating_add(u64::try_from(at).unwrap_or(u64::MAX)).saturating_add(1));
+            return Ok(Some(start.saturating_add(u64::try_from(at).unwrap_or(u64::MAX)).saturating_add(1)));
         }
         end = start;
     }
-    Ok(0)
+    Ok((end == 0).then_some(0))
 }
 
 /// The moment of a line, if the line is whole.

@@ -157,11 +157,16 @@ impl Library {
     /// place. A file without any whole line is none of ours.
     ///
     /// # Errors
-    /// The directory can not be read, or is not safe.
+    /// The directory or a file in it can not be read, so nobody knows which is the latest; or it is not safe.
     pub fn latest_here(&self) -> Result<Option<Found>, PlaceError> {
-        let files = files(&self.here)?;
-        let found = files.iter().filter_map(|file| self.found_here(file).ok().flatten());
-        Ok(found.max_by(|a, b| (a.updated_at, &a.id).cmp(&(b.updated_at, &b.id))))
+        let mut latest: Option<Found> = None;
+        for file in files(&self.here)? {
+            let Some(found) = unless_gone(&file, self.found_here(&file))?.flatten() else { continue };
+            if latest.as_ref().is_none_or(|latest| (latest.updated_at, &latest.id) < (found.updated_at, &found.id)) {
+                latest = Some(found);
+            }
+        }
+        Ok(latest)
     }
 
     /// A session in the directory of this directory, if it is one of this directory.
@@ -232,12 +237,14 @@ impl Library {
 
     /// The sessions of this directory that have this name.
     fn named(&self, name: &str) -> Result<Vec<Found>, PlaceError> {
-        let has_name = |file: &PathBuf| {
-            let found = glance::open(file).and_then(|file| glance::name(&file));
-            found.ok().flatten().as_deref() == Some(name)
-        };
-        let files = files(&self.here)?;
-        Ok(files.iter().filter(|file| has_name(file)).filter_map(|file| self.found_here(file).ok().flatten()).collect())
+        let mut named = Vec::new();
+        for file in files(&self.here)? {
+            let found = unless_gone(&file, glance::open(&file).and_then(|file| glance::name(&file)))?;
+            if found.flatten().as_deref() == Some(name) {
+                named.extend(unless_gone(&file, self.found_here(&file))?.flatten());
+            }
+        }
+        Ok(named)
     }
 
     /// The session that an id names, in any directory.
@@ -254,7 +261,7 @@ impl Library {
                 if named_id(&file).is_some_and(|id| id_match(reference, id) == IdMatch::None) {
                     continue;
                 }
-                let Ok(found) = Found::read(&file) else { continue };
+                let Some(found) = unless_gone(&file, Found::read(&file))? else { continue };
                 match id_match(reference, &found.id) {
                     IdMatch::Whole => whole.push(found),
                     IdMatch::Part => part.push(found),
@@ -362,6 +369,15 @@ pub fn cwd_of(header: &Header) -> PathBuf {
 fn unhex(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+/// What was read of a file; `None` if it was removed in between.
+fn unless_gone<T>(file: &Path, read: io::Result<T>) -> Result<Option<T>, PlaceError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(PlaceError::io(file, error)),
+    }
 }
 
 /// The only one of those found, if any.

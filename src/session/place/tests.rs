@@ -152,7 +152,7 @@ fn a_reference_is_looked_for_as_name_id_and_path_in_this_order() {
         ("0123abcd", "no session has the id"),
         ("there", "no session of this directory has the name"),
         ("nope", "no session of this directory has the name"),
-        ("PR-12", "no session of this directory has the name"),
+        ("Pr-12", "no session of this directory has the name"),
         (path(&a).leak(), A),
         (path(&c).leak(), C),
         (relative.leak(), C),

@@ -5,6 +5,7 @@
 mod accounts;
 mod completions;
 mod exit_codes;
+mod files;
 mod grammar;
 mod images;
 mod input;

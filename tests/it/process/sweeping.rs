@@ -85,7 +85,8 @@ fn children_we_had_before_the_first_of_ours_are_not_swept() {
     let Some(_) = alone("sweeping::children_we_had_before_the_first_of_ours_are_not_swept", "") else { return };
     run(async {
         become_subreaper().unwrap();
-        let mut before = Command::new("setsid").args(["sleep", "300"]).spawn().unwrap();
+        let mut before =
+            Command::new("setsid").args(["sleep", "300"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         // One that loses its parent later, but stays in our session.
         let mut parent = Command::new("sh")
             .args(["-c", "sleep 300 >/dev/null 2>&1 & echo $!; read line"])
