@@ -15,7 +15,9 @@ fn overlapping() -> Masks {
 /// What a stream gives for these pieces.
 fn streamed(masks: &Masks, pieces: &[&[u8]]) -> Vec<u8> {
     let (mut masker, mut out) = (masks.stream(), Vec::new());
-    pieces.iter().for_each(|piece| masker.feed(piece, &mut out));
+    for piece in pieces {
+        masker.feed(piece, &mut out);
+    }
     masker.finish(&mut out);
     out
 }

@@ -122,34 +122,52 @@ impl Cleaner {
     /// Takes a character into the current sequence; `false` if it does not belong to it.
     fn sequence(&mut self, c: char, sink: &mut impl Sink) -> bool {
         self.length += 1;
-        match (self.state, c) {
-            (State::Ground, _) => return false,
-            (State::Escape, '[') if self.length == 1 => self.begin(State::Csi { erases_left: false }),
-            (State::Escape, ']' | 'X' | '^' | '_') if self.length == 1 => {
-                self.begin(State::String { holds_lines: false });
-            }
-            (State::Escape, 'P') if self.length == 1 => self.begin(State::String { holds_lines: true }),
-            (State::Escape, ' '..='/') => return self.length < CSI_CHARS_MAX,
-            (State::Escape, '0'..='~') => self.state = State::Ground,
-            (State::Escape, _) => return false,
-            (State::Csi { .. }, ' '..='?') => {
+        match self.state {
+            State::Ground => false,
+            State::Escape => self.escape(c),
+            State::Csi { erases_left } => self.control_sequence(c, erases_left, sink),
+            State::String { holds_lines } => self.string(c, holds_lines),
+        }
+    }
+
+    fn escape(&mut self, c: char) -> bool {
+        match c {
+            '[' if self.length == 1 => self.begin(State::Csi { erases_left: false }),
+            ']' | 'X' | '^' | '_' if self.length == 1 => self.begin(State::String { holds_lines: false }),
+            'P' if self.length == 1 => self.begin(State::String { holds_lines: true }),
+            ' '..='/' => return self.length < CSI_CHARS_MAX,
+            '0'..='~' => self.state = State::Ground,
+            _ => return false,
+        }
+        true
+    }
+
+    fn control_sequence(&mut self, c: char, erases_left: bool, sink: &mut impl Sink) -> bool {
+        match c {
+            ' '..='?' => {
                 if self.length == 1 {
                     self.state = State::Csi { erases_left: c == '1' };
                 }
                 return self.length < CSI_CHARS_MAX;
             }
-            (State::Csi { erases_left }, '@'..='~') => {
+            '@'..='~' => {
                 self.state = State::Ground;
                 if c == 'K' && !erases_left && std::mem::take(&mut self.returned) {
                     sink.restart_line();
                 }
             }
-            (State::Csi { .. }, _) => return false,
-            // CAN and SUB give a string up; BEL and ST end it, and so does ESC, which begins ST.
-            (State::String { .. }, '\u{7}' | '\u{18}' | '\u{1a}' | '\u{9c}') => self.state = State::Ground,
-            (State::String { .. }, '\u{1b}') => self.begin(State::Escape),
-            (State::String { holds_lines: false }, '\n' | '\r') => return false,
-            (State::String { .. }, _) => return self.length < STRING_CHARS_MAX,
+            _ => return false,
+        }
+        true
+    }
+
+    fn string(&mut self, c: char, holds_lines: bool) -> bool {
+        match c {
+            // CAN and SUB give it up; BEL and ST end it, and so does ESC, which begins ST.
+            '\u{7}' | '\u{18}' | '\u{1a}' | '\u{9c}' => self.state = State::Ground,
+            '\u{1b}' => self.begin(State::Escape),
+            '\n' | '\r' if !holds_lines => return false,
+            _ => return self.length < STRING_CHARS_MAX,
         }
         true
     }
@@ -163,13 +181,9 @@ fn is_beginning(bytes: &[u8]) -> bool {
 /// Bytes of the text in front of the first character that is not shown.
 fn plain_length(text: &str) -> usize {
     // Most bytes can not begin such a character.
-    let suspicious = |byte: &u8| match byte {
-        b'\t' | b'\n' => false,
-        0..=0x1f | 0x7f | 0xc2 | 0xef => true,
-        _ => false,
-    };
+    let suspicious = |byte: &u8| matches!(byte, 0..=0x1f | 0x7f | 0xc2 | 0xef) && !matches!(byte, b'\t' | b'\n');
     let mut from = 0;
-    while let Some(at) = text.as_bytes().get(from..).and_then(|rest| rest.iter().position(|byte| suspicious(byte))) {
+    while let Some(at) = text.as_bytes().get(from..).and_then(|rest| rest.iter().position(suspicious)) {
         let at = from + at;
         match text.get(at..).and_then(|rest| rest.chars().next()) {
             Some(c) if is_shown(c) => from = at + c.len_utf8(),
@@ -216,7 +230,9 @@ mod tests {
 
     fn cleaned(pieces: &[&[u8]]) -> String {
         let (mut cleaner, mut text) = (Cleaner::default(), Text::default());
-        pieces.iter().for_each(|piece| cleaner.feed(piece, &mut text));
+        for piece in pieces {
+            cleaner.feed(piece, &mut text);
+        }
         cleaner.finish(&mut text);
         text.0
     }

@@ -169,7 +169,7 @@ fn description(settings: &BashSettings) -> String {
     format!(
         "Runs a shell command and returns stdout and stderr as one text: its last {} lines or {}, the whole in a file. \
          Default timeout {}, at most {}. Stdin is empty, there is no terminal. Background processes are not waited for \
-         and {fate}. Use read, grep, find, ls and edit where they do.",
+         and {fate}. Prefer the file tools for reading, searching and changing files.",
         settings.max_lines,
         size(settings.max_bytes as u64),
         seconds(settings.timeout),

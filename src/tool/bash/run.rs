@@ -69,7 +69,7 @@ impl Bash {
             BackgroundAtExit::Leave => self.open_written(ctx).await,
         };
         let (path, file) = written.unzip();
-        let mut child = self.spawn(&script, file, ctx)?;
+        let mut child = self.spawn(&script, file.as_ref(), ctx)?;
         if let Err(reason) = remember(&child, ctx).await {
             child.stop(self.settings.grace).await;
             return Err(Failure::new("io", format!("The process could not be recorded and was stopped: {reason}")));
@@ -125,10 +125,10 @@ impl Bash {
         Some((TempPath::try_from_path(path).ok()?, file))
     }
 
-    fn spawn(&self, script: &Script, written: Option<File>, ctx: &ToolCtx) -> Result<Child, Failure> {
+    fn spawn(&self, script: &Script, written: Option<&File>, ctx: &ToolCtx) -> Result<Child, Failure> {
         let mut last = None;
         for program in candidates(self.settings.shell.as_deref()) {
-            let output = match written.as_ref().map(File::try_clone).transpose() {
+            let output = match written.map(File::try_clone).transpose() {
                 Ok(file) => file.map_or(Output::Merged, Output::File),
                 Err(error) => return Err(Failure::new("spawn", format!("Could not start bash: {}", reason(&error)))),
             };

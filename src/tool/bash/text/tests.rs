@@ -22,12 +22,12 @@ fn report() -> Report {
     }
 }
 
-fn exited(code: i32) -> Option<Exited> {
-    Some(Exited { code: Some(code), signal: None })
+fn code(code: i32) -> Exited {
+    Exited { code: Some(code), signal: None }
 }
 
-fn killed(signal: i32) -> Option<Exited> {
-    Some(Exited { code: None, signal: Some(signal) })
+fn signal(signal: i32) -> Exited {
+    Exited { code: None, signal: Some(signal) }
 }
 
 fn saved(capped: Option<Capped>) -> Saved {
@@ -42,13 +42,13 @@ fn cut(cut: Cut, total_lines: u64) -> Shown {
 fn status_lines_have_their_texts_b6() {
     let failed = Saved { failure: Some("No space left on device".to_owned()), ..Saved::default() };
     let line = Cut::Line { shown: 51_200, bytes: 60_000 };
-    for (report, code, want) in [
+    for (report, code_want, want) in [
         (report(), "", ""),
-        (Report { exited: exited(3), ..report() }, "exit", "[exit code 3]"),
-        (Report { exited: killed(libc::SIGKILL), ..report() }, "signal", "[killed by SIGKILL, exit code 137]"),
-        (Report { exited: killed(40), ..report() }, "signal", "[killed by signal 40, exit code 168]"),
+        (Report { exited: Some(code(3)), ..report() }, "exit", "[exit code 3]"),
+        (Report { exited: Some(signal(libc::SIGKILL)), ..report() }, "signal", "[killed by SIGKILL, exit code 137]"),
+        (Report { exited: Some(signal(40)), ..report() }, "signal", "[killed by signal 40, exit code 168]"),
         (Report { exited: None, ..report() }, "io", "[exit code unknown]"),
-        (Report { why: Why::Aborted, exited: exited(0), ..report() }, "aborted", "Aborted."),
+        (Report { why: Why::Aborted, exited: Some(code(0)), ..report() }, "aborted", "Aborted."),
         (
             Report { why: Why::TimedOut, timeout: Some(Duration::from_secs(1)), ..report() },
             "timeout",
@@ -75,12 +75,12 @@ fn status_lines_have_their_texts_b6() {
             "[last 50.0KB of line 1 (58.6KB); full output: /s.d/e1.log]\n[output file capped at 256.0MB for the session]",
         ),
         (
-            Report { shown: cut(Cut::Lines(2000), 3000), saved: failed.clone(), exited: exited(1), ..report() },
+            Report { shown: cut(Cut::Lines(2000), 3000), saved: failed.clone(), exited: Some(code(1)), ..report() },
             "exit",
             "[last 2000 of 3000 lines]\n[full output could not be saved: No space left on device]\n[exit code 1]",
         ),
         (
-            Report { is_open: true, background: vec![12, 13], saved: saved(None), exited: exited(4), ..report() },
+            Report { is_open: true, background: vec![12, 13], saved: saved(None), exited: Some(code(4)), ..report() },
             "exit",
             "[background: pids 12, 13 still running; later output goes to /s.d/e1.log]\n[exit code 4]",
         ),
@@ -102,9 +102,9 @@ fn status_lines_have_their_texts_b6() {
         let output = report.clone().into_output();
         let want = if want.is_empty() { "out".to_owned() } else { format!("out\n\n{want}") };
         assert_eq!(output.content[0].as_text(), Some(want.as_str()));
-        assert_eq!(output.is_error, !code.is_empty(), "{want}");
+        assert_eq!(output.is_error, !code_want.is_empty(), "{want}");
         let details = output.details.unwrap();
-        assert_eq!(details["error"]["code"].as_str().unwrap_or_default(), code, "{want}");
+        assert_eq!(details["error"]["code"].as_str().unwrap_or_default(), code_want, "{want}");
         if let Some(message) = details["error"]["message"].as_str() {
             assert!(want.trim_end_matches(']').ends_with(message), "{message}");
         }
@@ -119,7 +119,7 @@ fn details_are_those_of_b13() {
     assert_eq!(details(report()), plain);
     let shown = Shown { text: String::new(), cut: Some(Cut::Lines(1)), total_lines: 2, total_bytes: 9 };
     let killed = Report {
-        exited: killed(libc::SIGTERM),
+        exited: Some(signal(libc::SIGTERM)),
         why: Why::TimedOut,
         timeout: Some(Duration::from_millis(500)),
         is_clamped: true,
