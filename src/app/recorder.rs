@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 
 use crate::model::session::namespace;
 use crate::model::{
-    AssistantMessage, EntryBody, EntryId, ErrorKind, ErrorRecord, Event, LaneState, MAIN_LANE, Message,
-    OperationError, OperationResult, Reason, RunId, RunOutcome, Status, StopReason, UsageKind, UsageRow, Write,
+    AssistantMessage, EntryBody, EntryId, ErrorKind, ErrorRecord, Event, LaneState, MAIN_LANE, Message, OperationError,
+    OperationResult, Reason, RunId, RunOutcome, Status, StopReason, UsageKind, UsageRow, Write,
 };
 use crate::port::{Clock, Ids, MemoKeeper, Memos, Store, StoreError};
 
@@ -141,10 +141,8 @@ impl Recorder {
         let was_reserved = reserved.is_some();
         let id = reserved.unwrap_or_else(|| EntryId::new(self.ids.next_id()));
         let body = EntryBody::Message { message: Arc::clone(message), terminate: false };
-        let mut writes = vec![
-            Write::Entry { id: id.clone(), parent_id, body },
-            set(namespace::BRANCH_TIP, MAIN_LANE, &id)?,
-        ];
+        let mut writes =
+            vec![Write::Entry { id: id.clone(), parent_id, body }, set(namespace::BRANCH_TIP, MAIN_LANE, &id)?];
         writes.extend(self.usage_of(message, &id, run.as_ref()).map(Write::Usage));
         if was_reserved && let Some(run) = &run {
             // The result has come, so what the call kept for a replay is done with.
@@ -178,9 +176,7 @@ impl Recorder {
             Message::Assistant(reply) => {
                 Some(row(UsageKind::Request, &reply.usage, Some(&reply.provider), Some(&reply.model)))
             }
-            Message::ToolResult(result) => {
-                result.usage.as_ref().map(|usage| row(UsageKind::Tool, usage, None, None))
-            }
+            Message::ToolResult(result) => result.usage.as_ref().map(|usage| row(UsageKind::Tool, usage, None, None)),
             Message::User(_) | Message::Custom(_) => None,
         }
     }
@@ -309,11 +305,8 @@ impl Memos for CallMemos {
     }
 
     async fn set(&self, name: &str, value: Value) -> Result<(), String> {
-        let write = Write::Set {
-            namespace: namespace::TOOL_MEMO.to_owned(),
-            key: format!("{}{name}", self.prefix),
-            value,
-        };
+        let write =
+            Write::Set { namespace: namespace::TOOL_MEMO.to_owned(), key: format!("{}{name}", self.prefix), value };
         self.store.commit(vec![write]).await.map(drop).map_err(|error| error.to_string())
     }
 }

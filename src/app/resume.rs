@@ -41,11 +41,7 @@ pub(super) struct Finished {
 ///
 /// # Errors
 /// Kind `usage`: there is nothing to continue.
-pub(super) fn next(
-    path: &Path,
-    tip: Option<&EntryId>,
-    result: Option<&OperationResult>,
-) -> Result<Next, ErrorRecord> {
+pub(super) fn next(path: &Path, tip: Option<&EntryId>, result: Option<&OperationResult>) -> Result<Next, ErrorRecord> {
     // A result speaks for the transcript only while nothing came after it.
     let result = result.filter(|result| result.tip_id.as_ref() == tip);
     if let Some(finished) = finished(path, result) {
@@ -55,8 +51,10 @@ pub(super) fn next(
         Some(message) if message.as_assistant().is_none_or(|reply| reply.calls().next().is_some()) => {
             Ok(Next::Continue)
         }
-        Some(_) | None => Err(ErrorRecord::new(ErrorKind::Usage, "nothing to continue: this session has no open question")
-            .with_hint("pirn -c \"PROMPT\" goes on with a new one")),
+        Some(_) | None => {
+            Err(ErrorRecord::new(ErrorKind::Usage, "nothing to continue: this session has no open question")
+                .with_hint("pirn -c \"PROMPT\" goes on with a new one"))
+        }
     }
 }
 
