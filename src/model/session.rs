@@ -1,7 +1,7 @@
 //! What a session is made of: entries, registers, lists, usage rows, and the writes that make them.
 //!
-//! Keeps true: the JSON form is derived here and nowhere else; an entry of a type this version does not know, and fields
-//! it does not know, survive being read and written again; a register's address is a namespace and a key.
+//! Keeps true: an entry of a type this version does not know is kept whole; what a newer version added to one of a known
+//! type is not seen here, but stays where the session is kept; a register's address is a namespace and a key.
 //!
 //! Must not know: files, locks, who reads.
 //!

@@ -15,10 +15,12 @@ use crate::model::{Entry, EntryId, Usage, UsageRow, Write};
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Stores one transaction. The bytes are written when it returns; whether they are also synced is decided by the
-    /// durability setting and [`Store::sync`].
+    /// durability setting and [`Store::sync`]. Commits are stored in the order in which they were first polled. One
+    /// without writes does nothing.
     ///
     /// # Errors
-    /// Nothing of the transaction is stored, and the store takes no further one.
+    /// The store takes no further transaction. Nothing of this one is stored, but where the failure was that of a sync,
+    /// which comes behind the writing: then nobody knows.
     async fn commit(&self, writes: Vec<Write>) -> Result<Committed, StoreError>;
 
     /// A barrier: returns when everything committed before it is on the disk, as far as the durability setting asks.
@@ -36,10 +38,14 @@ pub trait Store: Send + Sync {
     /// Registers of a namespace whose keys begin so, in the order of their keys' code points.
     fn values(&self, namespace: &str, key_prefix: &str) -> Result<Vec<(String, Value)>, StoreError>;
 
-    /// Elements of a list from a position on, and where the next ones start; at most [`LIST_LIMIT_MAX`] at once.
+    /// Elements of a list from a position on, and where the next ones start; at most [`LIST_LIMIT_MAX`] at once. A list
+    /// that is not there is empty.
     fn list(&self, namespace: &str, key: &str, cursor: u64, limit: usize) -> Result<ListPage, StoreError>;
 
     /// The path from an entry to its root.
+    ///
+    /// # Errors
+    /// `NoEntry` when the start does not exist.
     fn branch(&self, scan: &BranchScan) -> Result<Vec<Entry>, StoreError>;
 
     /// All entries, by their places.
@@ -109,7 +115,7 @@ pub struct BranchScan {
     pub custom_type: Option<String>,
     pub order: Order,
     pub limit: Option<usize>,
-    /// Only what comes behind this entry.
+    /// Only what comes behind this entry; nothing if it is not on the path.
     pub cursor: Option<EntryId>,
 }
 

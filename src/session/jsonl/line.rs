@@ -158,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_its_time_its_writes_and_the_crc_32_of_what_stands_before_the_sum() {
-        // The check value of CRC-32 (IEEE), so that other programs can verify a file.
+    fn a_line_is_its_time_its_writes_and_the_crc32_of_what_stands_before_the_sum() {
+        // The check value of CRC32 (IEEE), so that other programs can verify a file.
         assert_eq!(super::sum(b"123456789"), "cbf43926");
         let bytes = encode(7, &[r#"{"a":"é"}"#, "null"]);
         let text = String::from_utf8(bytes.clone()).unwrap();

@@ -19,6 +19,7 @@ use super::pages::{Pages, io_error};
 use super::replay::{Replay, Unknown, replay};
 use super::rewrite::rewrite_path;
 use super::{JsonlStore, ReadOnly};
+use crate::model::stamp;
 use crate::port::StoreError;
 use crate::session::index::Index;
 use crate::session::shelf::Shelf;
@@ -26,7 +27,7 @@ use crate::session::transaction::Numbering;
 
 /// A file of this size is read in a few milliseconds, about what another thread for it costs.
 const INLINE_BYTES_MAX: u64 = 1 << 20;
-/// Torn tails of one file that were found in one millisecond, at most.
+/// Torn tails of one file that were found in one second, at most.
 const TORN_NAMES_MAX: u32 = 100;
 
 /// Makes a session file, and the directories it lies in.
@@ -169,7 +170,8 @@ fn remove_leftover(path: &Path, options: &Options) -> Result<(), StoreError> {
     }
 }
 
-fn torn_path(path: &Path, stamp: u64) -> PathBuf {
+fn torn_path(path: &Path, now_ms: u64) -> PathBuf {
+    let stamp = stamp(now_ms);
     let name = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".torn-{stamp}{suffix}"));

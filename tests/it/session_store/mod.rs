@@ -4,7 +4,6 @@
 mod conformance;
 mod damage;
 mod faults;
-mod figures;
 mod files;
 mod model;
 mod processes;
