@@ -85,9 +85,7 @@ fn a_run_of_three_turns_is_counted_as_a_whole() {
         ("error", Value::Null),
         ("denials", json!([])),
         ("structured", Value::Null),
-        ("sessionFile", Value::Null),
-        ("leafId", Value::Null),
-        ("resumable", json!(false)),
+        ("resumable", json!(true)),
         ("pendingFollowUps", json!(0)),
     ] {
         assert_eq!(result[key], expected, "{key}");

@@ -188,7 +188,7 @@ fn a_list_of_tools_has_every_documented_form() {
         ("read,ls", all.clone()),
         ("ls, read", all.clone()),
         ("l*", json!(["ls"])),
-        ("*", json!(["read", "ls", "write"])),
+        ("*", json!(["read", "ls", "write", "bash"])),
         ("+write", json!(["read", "ls", "write"])),
         ("-ls", json!(["read"])),
         ("-write,-edit,-ls", json!(["read"])),
@@ -258,14 +258,14 @@ fn the_users_own_file_needs_no_trust_and_a_profile_is_chosen_by_name() {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, text).unwrap();
         let turns = |call: Pirn| {
-            let output = call.env(variable, home.path()).run();
+            let output = call.env("PIRN_HOME", "").env(variable, home.path()).run();
             assert_eq!(output.code(), 0, "{variable}: {}", output.stderr);
             session_of(&output)["limits"]["maxTurns"].clone()
         };
         assert_eq!(turns(Pirn::demo(["--json", "x"])), 9);
         assert_eq!(turns(Pirn::demo(["--json", "x"]).env("PIRN_PROFILE", "ci")), 5);
         assert_eq!(turns(Pirn::demo(["--json", "--bare", "x"])), 200);
-        let models = Pirn::new(["models", "x-1"]).env(variable, home.path()).run();
+        let models = Pirn::new(["models", "x-1"]).env("PIRN_HOME", "").env(variable, home.path()).run();
         assert!(models.stdout.starts_with("openai/x-1 "), "{variable}: {}", models.stderr);
     }
 }

@@ -375,7 +375,9 @@ fn a_signal_during_the_last_lines_does_not_cut_them_off() {
         let (mut reader, writer, watched) = unread_pipe();
         let text = long_text();
         let prompt = Stdin::Bytes(format!("say {text}").into_bytes());
-        let running = Pirn::demo(mode.iter().copied()).stdin(prompt).stdout(writer).spawn();
+        // Nothing is synced, so that the run is over when the pipe is full.
+        let args = mode.iter().copied().chain(["--no-session"]);
+        let running = Pirn::demo(args).stdin(prompt).stdout(writer).spawn();
         wait_full(&watched);
         drop(watched);
         running.signal(Signal::TERM);
