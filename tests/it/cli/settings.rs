@@ -258,7 +258,7 @@ fn the_users_own_file_needs_no_trust_and_a_profile_is_chosen_by_name() {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(&file, text).unwrap();
         let turns = |call: Pirn| {
-            let output = call.env("PIRN_HOME", "").env(variable, home.path()).run();
+            let output = call.env("PIRN_HOME", "").env("XDG_STATE_HOME", home.path()).env(variable, home.path()).run();
             assert_eq!(output.code(), 0, "{variable}: {}", output.stderr);
             session_of(&output)["limits"]["maxTurns"].clone()
         };
