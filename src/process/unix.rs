@@ -112,6 +112,15 @@ pub fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether processes that lose their parent below this process become its children.
+pub fn is_subreaper() -> bool {
+    #[cfg(target_os = "linux")]
+    let is_one = rustix::process::child_subreaper().is_ok_and(|whom| whom.is_some());
+    #[cfg(not(target_os = "linux"))]
+    let is_one = false;
+    is_one
+}
+
 /// Restores the signal's default action and raises it. Returns only if the default action does not end the process.
 pub fn die_of(signal: i32) {
     // SAFETY: `SIG_DFL` is a valid disposition for every signal; neither call touches our memory. Another thread
