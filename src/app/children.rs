@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 use crate::config::{Env, EnvInherit, Settings};
-use crate::model::{ErrorKind, ErrorRecord, Model, Secret};
+use crate::model::{ErrorKind, ErrorRecord, Headers, Model, Secret};
 use crate::port::Clock;
 use crate::process::mask::{Masks, looks_secret};
 use crate::process::{ChildEnv, EnvPolicy, Inherit, Output, Spec, Stdin, Supervisor, SupervisorSettings, refuse_depth};
-use crate::provider::catalogue::Catalogue;
+use crate::provider::catalogue::{Catalogue, Connection};
 
 /// How long a key command may take.
 const KEY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -69,6 +69,15 @@ impl Children {
             secrets.extend(supervisor.withheld().iter().filter_map(shown));
         }
         Ok(Self { supervisor, secrets })
+    }
+
+    /// Counts what the requests of a connection hold among the secrets.
+    pub(super) fn hide(&mut self, connection: &Connection) {
+        let name = |what: &str| format!("{} {what}", connection.provider);
+        let headers = connection.headers.iter().filter(|(name, _)| Headers::is_secret_name(name));
+        let of_headers = headers.filter_map(|(header, value)| Some((name(header), Secret::new(value?))));
+        let proxy = connection.proxy.iter().map(|proxy| (name("proxy"), proxy.clone()));
+        self.secrets.extend(of_headers.chain(proxy));
     }
 
     /// The masks over everything that is known by now.

@@ -113,9 +113,9 @@ impl Kept {
     pub(super) async fn create(
         library: &Library,
         name: Option<String>,
+        id: String,
         settings: &Settings,
         clock: &Arc<dyn Clock>,
-        ids: &dyn Ids,
     ) -> Result<Self, ErrorRecord> {
         library.prepare(settings.session.durability != Durability::None)?;
         // Two starts with one name: the second one finds the session of the first.
@@ -129,7 +129,7 @@ impl Kept {
             drop(lock);
             return Self::open(&found, settings, clock).await;
         }
-        let (id, now_ms) = (ids.next_id(), clock.now_ms());
+        let now_ms = clock.now_ms();
         let path = library.new_path(&id, now_ms);
         let header = library.new_header(&id, now_ms);
         let store = jsonl::create(&path, header, options(settings, clock)).await;
@@ -158,11 +158,11 @@ impl Kept {
     }
 
     /// A session that ends with the process.
-    pub(super) fn in_memory(clock: &Arc<dyn Clock>, ids: &dyn Ids) -> Self {
+    pub(super) fn in_memory(clock: &Arc<dyn Clock>, id: String) -> Self {
         Self {
             store: Arc::new(memory(Arc::clone(clock))),
             file: None,
-            id: ids.next_id(),
+            id,
             name: None,
             path: None,
             lane: MainLane::default(),

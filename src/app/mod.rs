@@ -8,8 +8,12 @@
 mod account;
 mod attach;
 mod children;
+mod commands;
+pub mod config;
 mod kept;
+mod log;
 mod models;
+mod outputs;
 mod recorder;
 mod report;
 mod resume;
@@ -19,6 +23,7 @@ mod setup;
 mod signals;
 mod start;
 mod system_prompt;
+mod verdict;
 
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
@@ -28,7 +33,7 @@ use futures_util::FutureExt;
 
 use self::report::Screen;
 use self::signals::Signals;
-use crate::cli::{self, Invocation, JsonLevel, UsageError};
+use crate::cli::{self, Invocation, JsonLevel};
 use crate::config::Env;
 use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, StopReason};
@@ -50,11 +55,16 @@ pub fn run(argv: Vec<OsString>) -> Exit {
     let exit = runtime.block_on(work);
     // A blocked read of a file or of stdin is nobody's business any more.
     runtime.shutdown_background();
-    exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)))
+    let exit = exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)));
+    tracing::info!(code = exit.code, signal = ?exit.raise, "exit");
+    exit
 }
 
 /// The JSON level that the command line names, by the flag or by `--set`, before anything in it is checked.
 fn wished_json(argv: &[OsString]) -> Option<JsonLevel> {
+    if !cli::is_run(argv.iter().cloned()) {
+        return None;
+    }
     if let Some(level) = cli::wants_json(argv.iter().cloned()) {
         return Some(level);
     }
@@ -89,24 +99,12 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
     match cli::parse(argv) {
         Err(error) => screen.refuse(error, &*clock).await,
         Ok(Invocation::Print(text)) => print_text(screen, text, &mut signals, &*clock).await,
-        Ok(Invocation::Models(args)) => {
-            let env = env.clone();
-            match signals.unless(apart(move || models::listing(&args, &env))).await {
-                Ok(Ok(text)) => print_text(screen, text, &mut signals, &*clock).await,
-                Ok(Err(error)) => screen.fail(error, &*clock).await,
-                Err(cause) => interrupted(cause),
-            }
-        }
+        Ok(Invocation::Models(args)) => commands::models(args, env, screen, signals, &clock).await,
         Ok(Invocation::Completions(shell)) => print_text(screen, cli::completions(shell), &mut signals, &*clock).await,
-        Ok(Invocation::Sessions(_)) => screen.refuse(not_wired("pirn sessions"), &*clock).await,
-        Ok(Invocation::Config(_)) => screen.refuse(not_wired("pirn config"), &*clock).await,
+        Ok(Invocation::Sessions(args)) => commands::sessions(args, env, screen, signals, &clock).await,
+        Ok(Invocation::Config(args)) => commands::config(args, env, screen, signals, &clock).await,
         Ok(Invocation::Run(args)) => Box::pin(run::command(*args, env, screen, signals, clock)).await,
     }
-}
-
-/// The answer to a command that can be typed but does nothing yet.
-fn not_wired(name: &str) -> UsageError {
-    UsageError::new(format!("`{name}` is not available in this version"))
 }
 
 /// Writes a text that is the whole output of a command.

@@ -14,15 +14,17 @@ use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason};
 use crate::port::Clock;
 use crate::print::{
-    self, ColorMode, Config, Encoder, EnvFacts, Finished, Level, Mode, Msg, Patience, Printer, ResultLine,
+    self, ColorMode, Config, Encoder, EnvFacts, Events, Finished, Level, Mode, Msg, Patience, Printer, ResultLine,
     StdoutFailure, Verbosity,
 };
 use crate::process;
 
 /// How this process prints: made from the environment and the command line at first, from the settings later.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Screen {
     pub(super) config: Config,
+    /// The file of `--events`, once it is open.
+    pub(super) events: Option<Events>,
 }
 
 impl Screen {
@@ -32,15 +34,16 @@ impl Screen {
             Some(level) => Mode::Json { level: level_of(level) },
             None => Mode::Text { stream: false },
         };
-        Self { config: config_of(env, mode, ColorMode::Auto, Verbosity::Normal, false) }
+        Self { config: config_of(env, mode, ColorMode::Auto, Verbosity::Normal, false), events: None }
     }
 
     /// The same with what `output.json` says, where the settings are wrong otherwise.
-    pub(super) fn wishing(mut self, wish: config::JsonLevel) -> Self {
+    pub(super) fn wishing(&self, wish: config::JsonLevel) -> Self {
+        let mut screen = self.clone();
         if let Some(level) = set_level(wish) {
-            self.config.mode = Mode::Json { level };
+            screen.config.mode = Mode::Json { level };
         }
-        self
+        screen
     }
 
     /// As the settings say.
@@ -53,13 +56,13 @@ impl Screen {
             When::Never => ColorMode::Never,
         };
         let verbosity = Verbosity::from_level(i64::from(settings.output.verbosity));
-        Self { config: config_of(env, mode, color, verbosity, settings.output.thinking) }
+        Self { config: config_of(env, mode, color, verbosity, settings.output.thinking), events: None }
     }
 
     /// Starts the printer.
     pub(super) fn start(&self) -> std::io::Result<Printer> {
         let stderr = print::Stderr::process(self.config.stderr_is_terminal, process::unix::is_writable)?;
-        Printer::start(self.config, print::stdout_writer()?, stderr)
+        Printer::start_with(self.config, print::stdout_writer()?, stderr, self.events.clone())
     }
 
     /// Tells an error that came before any model call.
@@ -101,7 +104,8 @@ impl Screen {
             told = handle.send(Msg::Help(help)).await;
         }
         if told.is_ok() {
-            told = handle.send(Msg::Result { line: Box::new(line.clone()), ts: clock.now_ms() }).await;
+            let verdict = Msg::Result { line: Box::new(line.clone()), instead: None, ts: clock.now_ms() };
+            told = handle.send(verdict).await;
         }
         drop(handle);
         match (told, printer.finish(Patience::Stall, clock).await) {
@@ -150,6 +154,30 @@ impl Screen {
         }
         if let Some(record) = &line.error {
             self.print_error(record);
+        }
+    }
+
+    /// Prints warnings of a command that is no run.
+    pub(super) fn warn(&self, warnings: &[String]) {
+        for warning in warnings {
+            self.say(&format!("warning: {warning}"));
+        }
+    }
+
+    /// Prints a sentence of a command that is no run.
+    pub(super) fn notice(&self, text: Option<&str>) {
+        if let Some(text) = text {
+            self.say(text);
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if self.config.verbosity == Verbosity::Quiet {
+            return;
+        }
+        if let Ok(mut stderr) = print::stderr_writer() {
+            // A failed stderr is ignored.
+            drop(print::write_text(&mut *stderr, &format!("pirn: {}\n", print::clean(text))));
         }
     }
 

@@ -13,22 +13,26 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
+use super::apart;
 use super::kept::Kept;
+use super::log::{self, Log};
+use super::outputs::Wanted;
 use super::recorder::{Recorder, StoredMemos, storage_error};
 use super::report::Screen;
 use super::resume::{self, Finished as Told};
 use super::setup::Setup;
 use super::signals::{Signals, cause_of};
 use super::start::{self, Deadline, Ready, Refused, Start};
+use super::verdict::{Verdict, exit_unstored};
 use crate::agent::{Agent, AgentError, Listener};
 use crate::cli::RunArgs;
 use crate::config::{self, Env, Settings};
-use crate::exit::{self, Exit};
-use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, Reason, RunOutcome, StopReason};
+use crate::exit::Exit;
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, RunOutcome, Thinking};
 use crate::port::{Clock, SinkError};
 use crate::print::{
-    self, Finished, Handle, LimitsLine, ModelRef, Msg, Printer, PrinterGone, ResultLine, SESSION_VERSION, SessionLine,
-    StdoutFailure, UsageShare, UsageTotals, rfc3339,
+    self, AnswerFile, Finished, Handle, LimitsLine, ModelRef, Msg, Printer, PrinterGone, ResultLine, SESSION_VERSION,
+    SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
 };
 
 /// Runs the agent once.
@@ -43,7 +47,7 @@ pub(super) async fn command(
     let named = args.timeout.as_deref().or_else(|| env.text("PIRN_TIMEOUT"));
     let timeout = named.and_then(|text| config::parse_duration(text).ok().flatten());
     let mut deadline = Deadline { started_ms: clock.monotonic_ms(), timeout, clock: Arc::clone(&clock) };
-    let mut screen = *screen;
+    let mut screen = screen.clone();
     match Box::pin(start::ready(&args, env, &mut screen, &mut signals, &mut deadline)).await {
         Ok(ready) => Box::pin(Running::new(ready, signals, deadline).drive()).await,
         Err(Refused::Usage(error)) => screen.refuse(error, &*clock).await,
@@ -65,6 +69,14 @@ struct Running {
     start: Option<Start>,
     signals: Signals,
     deadline: Deadline,
+    files: Files,
+}
+
+/// The files beside stdout, but for that of the events, which the printer has.
+pub(super) struct Files {
+    pub(super) wanted: Wanted,
+    pub(super) answer: Option<AnswerFile>,
+    pub(super) log: Option<Log>,
 }
 
 /// How the wait for the agent ended.
@@ -78,7 +90,7 @@ enum Ended {
 
 impl Running {
     fn new(ready: Ready, signals: Signals, deadline: Deadline) -> Self {
-        let Ready { screen, settings, mut setup, kept, cwd, printer, start, warnings } = ready;
+        let Ready { screen, settings, mut setup, kept, cwd, printer, start, warnings, files } = ready;
         let (store, clock) = (Arc::clone(&kept.store), Arc::clone(&deadline.clock));
         setup.options.session_id = Some(kept.id.clone());
         setup.options.tool_env.session = kept.session_ref();
@@ -103,12 +115,16 @@ impl Running {
             start: Some(start),
             signals,
             deadline,
+            files,
         }
     }
 
     async fn drive(mut self) -> Exit {
         let clock = Arc::clone(&self.deadline.clock);
         let handle = self.printer.handle();
+        let (model, thinking) = (self.setup.model.spec(), self.setup.thinking.map(Thinking::as_str));
+        tracing::info!(%model, thinking, tools = ?self.setup.tool_names, "model chosen");
+        tracing::info!(id = %self.kept.id, file = ?self.kept.path, resumed = self.kept.resumed, "session opened");
         let session = Box::new(self.session_line());
         tell(&handle, Msg::Session { line: session, ts: clock.now_ms() }).await;
         let start = self.start.take();
@@ -154,11 +170,48 @@ impl Running {
         if !self.end_children(cause.is_some()).await {
             return verdict.exit();
         }
-        let exit = verdict.exit();
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.conclude(verdict, account, cause).await
+    }
+
+    /// Writes the answer to its file and tells the verdict.
+    async fn conclude(mut self, verdict: Verdict, account: Account, mut cause: Option<CancelCause>) -> Exit {
+        let clock = Arc::clone(&self.deadline.clock);
+        let verdict = self.keep_answer(verdict, &account.text, &mut cause).await;
+        if let Some(message) = self.files.log.as_ref().and_then(Log::failure) {
+            tell(&self.printer.handle(), Msg::Warning { code: "log", message, ts: clock.now_ms() }).await;
+        }
+        let exit = verdict.exit();
+        // The printer has the reason by then.
+        let without_events = self.screen.events.is_some().then(|| verdict.unless_stored(String::new())).flatten();
+        let instead = without_events.map(|verdict| Box::new(self.result_line(verdict.exit(), verdict, &account)));
         let line = Box::new(self.result_line(exit, verdict, &account));
-        let result = Msg::Result { line, ts: clock.now_ms() };
-        self.finish(result, exit, cause).await
+        self.finish(Msg::Result { line, instead, ts: clock.now_ms() }, exit, cause).await
+    }
+
+    /// Writes the answer to its file, if there is one to be kept. What ends the wait for a reader ends the run so.
+    async fn keep_answer(&mut self, verdict: Verdict, answer: &str, cause: &mut Option<CancelCause>) -> Verdict {
+        if !verdict.has_answer() {
+            return verdict;
+        }
+        let Some(file) = self.files.answer.take() else { return verdict };
+        let answer = answer.to_owned();
+        let writing = apart(move || Ok(file.write(&answer)));
+        let why = tokio::select! {
+            biased;
+            written = writing => match written {
+                Ok(Ok(())) => return verdict,
+                Ok(Err(error)) => {
+                    let message = self.files.wanted.answer_failed(&error);
+                    return verdict.unless_stored(message).unwrap_or(verdict);
+                }
+                Err(bug) => return Verdict::failed(bug, *cause),
+            },
+            signal = self.signals.next() => cause_of(signal),
+            () = self.deadline.passed() => CancelCause::Timeout,
+        };
+        let why = *cause.get_or_insert(why);
+        Verdict::cancelled(Some(why))
     }
 
     /// An agent that knows the conversation so far.
@@ -183,19 +236,15 @@ impl Running {
 
     /// Tells the end of an earlier run again.
     async fn tell_again(self, finished: Told, handle: Handle) -> Exit {
-        let clock = Arc::clone(&self.deadline.clock);
         let text = "already completed; the answer is told again".to_owned();
         tell(&handle, Msg::Notice(text)).await;
         drop(handle);
         let Told { reason, stop_reason, error: kind, cause, text } = finished;
         let error = kind.map(|kind| ErrorRecord::new(kind, "an earlier run ended so"));
         let verdict = Verdict { reason, stop_reason, error, cause };
-        let exit = verdict.exit();
         let mut account = Account::default();
         account.text = text;
-        let line = Box::new(self.result_line(exit, verdict, &account));
-        let result = Msg::Result { line, ts: clock.now_ms() };
-        self.finish(result, exit, None).await
+        self.conclude(verdict, account, None).await
     }
 
     /// Ends what tools left running, before the verdict is told. A signal meanwhile ends it at once; returns whether
@@ -311,6 +360,8 @@ impl Running {
             }
         };
         kept.close().await;
+        let archive_failed = screen.events.as_ref().is_some_and(|events| events.failure().is_some());
+        let exit = if archive_failed { exit_unstored(exit) } else { exit };
         match finished {
             Finished::Complete => exit,
             // What nobody has read is no success.
@@ -412,69 +463,6 @@ fn model_ref(model: &Model) -> ModelRef {
     ModelRef { provider: model.provider.clone(), id: model.id.clone() }
 }
 
-/// The verdict of a run, and what its exit code is made of.
-struct Verdict {
-    reason: Reason,
-    stop_reason: Option<StopReason>,
-    error: Option<ErrorRecord>,
-    cause: Option<CancelCause>,
-}
-
-impl Verdict {
-    /// A stdout that failed for another reason than a reader that left is our failure, not the reader's.
-    fn of(outcome: RunOutcome, stdout: Option<&StdoutFailure>) -> Self {
-        let RunOutcome { stop_reason, reason, error, cause, .. } = outcome;
-        match stdout {
-            Some(failure @ StdoutFailure::Failed(_)) if reason == Reason::Pipe => {
-                let error = Some(ErrorRecord::new(ErrorKind::Storage, failure.to_string()));
-                Self { reason: Reason::Error, stop_reason, error, cause }
-            }
-            _ => Self { reason, stop_reason, error, cause },
-        }
-    }
-
-    /// A failure that came together with a signal is the signal's: a signal to a whole group also ends servers. What
-    /// the transcript says of it stays.
-    async fn unless_signalled(self, cause: &mut Option<CancelCause>, signals: &mut Signals) -> Self {
-        if self.stop_reason != Some(StopReason::Error) {
-            return self;
-        }
-        if cause.is_none() {
-            *cause = signals.claim().await;
-        }
-        match *cause {
-            Some(CancelCause::Hup | CancelCause::Int | CancelCause::Term) => Self::cancelled(*cause),
-            Some(CancelCause::Timeout | CancelCause::Pipe | CancelCause::Steer | CancelCause::Hook) | None => self,
-        }
-    }
-
-    /// The session could not be kept.
-    fn stored(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
-        match cause {
-            Some(_) => Self::cancelled(cause),
-            None => {
-                Self { reason: Reason::Error, stop_reason: Some(StopReason::Error), error: Some(error), cause: None }
-            }
-        }
-    }
-
-    fn failed(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
-        match cause {
-            Some(_) => Self::cancelled(cause),
-            None => Self { reason: Reason::Internal, stop_reason: None, error: Some(error), cause: None },
-        }
-    }
-
-    fn cancelled(cause: Option<CancelCause>) -> Self {
-        let reason = crate::turn::reason_of_abort(cause);
-        Self { reason, stop_reason: Some(StopReason::Aborted), error: None, cause }
-    }
-
-    fn exit(&self) -> Exit {
-        exit::of(self.reason, self.stop_reason, self.error.as_ref().map(|record| record.kind), self.cause)
-    }
-}
-
 /// Stores what an event claims, counts it and sends it to the printer.
 struct Tap {
     handle: Handle,
@@ -492,6 +480,7 @@ impl Listener for Tap {
         let event = &event;
         let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
         self.account.lock().unwrap_or_else(PoisonError::into_inner).count(event, elapsed_ms);
+        log::event(event);
         let msg = Msg::Event { event: Box::new(event.clone()), ts: self.clock.now_ms() };
         self.handle.send(msg).await.map_err(|error| SinkError(error.to_string()))
     }

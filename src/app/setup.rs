@@ -71,6 +71,8 @@ pub(super) struct Setup {
     pub(super) tool_names: Vec<String>,
     /// Starts and ends every child of the run.
     pub(super) supervisor: Supervisor,
+    /// What no log and no listing may show.
+    pub(super) masks: Masks,
     pub(super) warnings: Vec<String>,
 }
 
@@ -112,6 +114,20 @@ fn is_asked(settings: &Settings, key: &str) -> bool {
     }
 }
 
+fn refused(error: &tool::SelectError) -> ErrorRecord {
+    let mut record = ErrorRecord::new(ErrorKind::Usage, error.to_string());
+    record.hint = error.hint();
+    record
+}
+
+/// The names of the tools that the configuration turns on.
+///
+/// # Errors
+/// Kind `usage`: an item of the list names no tool of this version.
+pub(super) fn configured_tools(settings: &Settings) -> Result<Vec<String>, ErrorRecord> {
+    tool::select(&settings.tools.enabled, &[]).map_err(|error| located(refused(&error), settings, "tools.enabled"))
+}
+
 /// The names of the tools of a run: those of the session, with the edits or the list of the call.
 fn tool_names(
     args: &RunArgs,
@@ -119,18 +135,10 @@ fn tool_names(
     env: &Env,
     stored: Option<&LaneConfig>,
 ) -> Result<Vec<String>, ErrorRecord> {
-    let refused = |error: tool::SelectError| {
-        let mut record = ErrorRecord::new(ErrorKind::Usage, error.to_string());
-        record.hint = error.hint();
-        record
-    };
-    let Some(stored) = stored else {
-        return tool::select(&settings.tools.enabled, &[])
-            .map_err(|error| located(refused(error), settings, "tools.enabled"));
-    };
+    let Some(stored) = stored else { return configured_tools(settings) };
     if !is_asked(settings, "tools.enabled") {
         return tool::select(&stored.active_tool_names, &[]).map_err(|error| {
-            let mut record = refused(error);
+            let mut record = refused(&error);
             record.message = format!("the session goes on with its tools: {}", record.message);
             record.with_hint("-t LIST chooses others")
         });
@@ -139,12 +147,10 @@ fn tool_names(
     let asked = args.tools.as_deref().or_else(|| env.text("PIRN_TOOLS")).unwrap_or_default();
     let items: Vec<String> = asked.split(',').map(|item| item.trim().to_owned()).collect();
     let edits = items.iter().all(|item| item.starts_with(['+', '-']));
-    let chosen = if edits {
-        tool::select(&items, &stored.active_tool_names)
-    } else {
-        tool::select(&settings.tools.enabled, &[])
-    };
-    chosen.map_err(|error| located(refused(error), settings, "tools.enabled"))
+    if !edits {
+        return configured_tools(settings);
+    }
+    tool::select(&items, &stored.active_tool_names).map_err(|error| located(refused(&error), settings, "tools.enabled"))
 }
 
 /// Chooses tools and model and builds the adapters. Sends nothing. A key is looked for last: an error of kind `auth`
@@ -171,9 +177,10 @@ pub(super) async fn build(
     let http = http(&connection, env, settings, clock)?;
     let key = children.key(&catalogue, &model, cwd, clock).await?;
     let connection = Connection { key, ..connection };
+    children.hide(&connection);
     let masks = children.masks()?;
     let short = masks.too_short().join(", ");
-    let tools = tool::builtin(&tool_settings(settings, env, &children, masks, clock), &names);
+    let tools = tool::builtin(&tool_settings(settings, env, &children, masks.clone(), clock), &names);
     let context = config::context_files(settings, cwd, env);
     let warnings = settings.warnings.iter().cloned().chain(context.warnings.iter().cloned()).chain(warnings);
     let short = (!short.is_empty()).then(|| format!("{short} is too short to be masked where a tool shows it"));
@@ -207,7 +214,7 @@ pub(super) async fn build(
     options.clock = Arc::clone(clock);
     options.ids = Arc::clone(ids);
     let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
-    Ok(Setup { options, model, thinking, tool_names, supervisor: children.supervisor, warnings })
+    Ok(Setup { options, model, thinking, tool_names, supervisor: children.supervisor, masks, warnings })
 }
 
 /// A session's model that is not there any more.
@@ -256,7 +263,7 @@ fn tool_settings(
 }
 
 /// Says where a value was written that turned out wrong, unless it stands on the command line under its own flag.
-fn located(mut error: ErrorRecord, settings: &Settings, key: &str) -> ErrorRecord {
+pub(super) fn located(mut error: ErrorRecord, settings: &Settings, key: &str) -> ErrorRecord {
     let origin = settings.origin(key);
     let elsewhere = match origin {
         Origin::BuiltIn => false,

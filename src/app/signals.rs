@@ -42,6 +42,7 @@ impl Signals {
             let sender = sender.clone();
             listeners.spawn(async move {
                 while stream.recv().await.is_some() {
+                    tracing::info!(signal = ?name, "signal");
                     if sender.send(name).await.is_err() {
                         return;
                     }

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::kept::{self, Chosen, Kept};
+use super::log::{self, Log};
+use super::outputs::Wanted;
 use super::report::Screen;
 use super::resume::{self, Next};
-use super::run::tell;
+use super::run::{Files, tell};
 use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
 use super::{apart, attach};
@@ -37,6 +39,19 @@ impl Deadline {
         match self.timeout {
             Some(timeout) => self.clock.sleep(timeout.saturating_sub(Duration::from_millis(self.elapsed_ms()))).await,
             None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for `work`, unless a signal comes or the time is up first.
+    pub(super) async fn within<T>(
+        &self,
+        signals: &mut Signals,
+        work: impl Future<Output = T>,
+    ) -> Result<T, CancelCause> {
+        tokio::select! {
+            biased;
+            done = signals.unless(work) => done,
+            () = self.passed() => Err(CancelCause::Timeout),
         }
     }
 
@@ -66,6 +81,7 @@ pub(super) struct Ready {
     pub(super) start: Start,
     /// What was odd on the way, each with a word for programs.
     pub(super) warnings: Vec<(&'static str, String)>,
+    pub(super) files: Files,
 }
 
 /// Why there is no run.
@@ -90,6 +106,14 @@ struct Read {
     moved: bool,
 }
 
+/// The log is there first, so that it misses nothing; what `output.json` says is known even when other things are
+/// wrong.
+#[derive(Default)]
+struct Early {
+    log: Option<Log>,
+    wish: Option<config::JsonLevel>,
+}
+
 /// Gets everything ready. `screen` follows the settings as soon as they are known.
 pub(super) async fn ready(
     args: &RunArgs,
@@ -99,7 +123,7 @@ pub(super) async fn ready(
     deadline: &mut Deadline,
 ) -> Result<Ready, Refused> {
     let clock = Arc::clone(&deadline.clock);
-    let read = read_files(args, env, screen, signals, deadline).await?;
+    let (log, read) = read_files(args, env, screen, signals, deadline).await?;
     deadline.timeout = read.settings.limits.timeout;
     *screen = Screen::new(env, &read.settings);
     // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
@@ -107,9 +131,21 @@ pub(super) async fn ready(
     let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());
     let mut warnings: Vec<(&'static str, String)> = Vec::new();
     let Read { cwd, settings, chosen, moved } = read;
+    if log.is_none() && env.is_set(log::FILTER) {
+        warnings.push(("config", log::NO_FILE.to_owned()));
+    }
+    let session_id = match &chosen {
+        Chosen::Known(found) => found.id.clone(),
+        Chosen::None | Chosen::New { .. } => ids.next_id(),
+    };
+    let wanted = Wanted::of(args, &settings, &cwd, &session_id, clock.now_ms());
+    let opening = wanted.clone();
+    let outputs = deadline.within(signals, apart(move || opening.open())).await.map_err(Refused::Cancelled)??;
+    screen.events.clone_from(&outputs.events);
     let mut kept = match &chosen {
         Chosen::Known(found) => {
-            Some(signals.unless(Kept::open(found, &settings, &clock)).await.map_err(Refused::Cancelled)??)
+            let opening = Kept::open(found, &settings, &clock);
+            Some(deadline.within(signals, opening).await.map_err(Refused::Cancelled)??)
         }
         Chosen::None | Chosen::New { .. } => None,
     };
@@ -118,7 +154,8 @@ pub(super) async fn ready(
     }
     let stored = kept.as_ref().and_then(|kept| kept.lane.config.as_ref());
     // A missing key is told last: it must not hide a mistake in the call or in the prompt.
-    let building = signals.unless(setup::build(args, &settings, env, &cwd, stored, &clock, &ids)).await;
+    let building = setup::build(args, &settings, env, &cwd, stored, &clock, &ids);
+    let building = deadline.within(signals, building).await;
     let setup = match building.map_err(Refused::Cancelled)? {
         Err(error) if error.kind != ErrorKind::Auth => return Err(error.into()),
         setup => setup,
@@ -136,14 +173,23 @@ pub(super) async fn ready(
         };
         let mut kept = match (kept.take(), chosen) {
             (Some(kept), _) => kept,
-            (None, Chosen::New { library, name }) => Kept::create(&library, name, &settings, &clock, &*ids).await?,
-            (None, Chosen::None | Chosen::Known(_)) => Kept::in_memory(&clock, &*ids),
+            (None, Chosen::New { library, name }) => {
+                Kept::create(&library, name, session_id, &settings, &clock).await?
+            }
+            (None, Chosen::None | Chosen::Known(_)) => Kept::in_memory(&clock, session_id),
         };
         let start = begin(prompt, &mut kept, &setup, &settings, &clock, &*ids).await?;
         Ok((setup, kept, start))
     };
     match ready.await {
-        Ok((setup, kept, start)) => Ok(Ready { screen: *screen, settings, setup, kept, cwd, printer, start, warnings }),
+        Ok((setup, kept, start)) => {
+            if let Some(log) = &log {
+                let masks = setup.masks.clone();
+                log.mask_with(move |line| masks.text(line).into_owned());
+            }
+            let files = Files { wanted, answer: outputs.answer, log };
+            Ok(Ready { screen: screen.clone(), settings, setup, kept, cwd, printer, start, warnings, files })
+        }
         Err(refused) => {
             // Notices may still be queued; they come before the last words.
             drop(printer.finish(Patience::Stall, &*clock).await);
@@ -152,53 +198,52 @@ pub(super) async fn ready(
     }
 }
 
-/// Reads the configuration and finds the session, on a thread of its own.
+/// Starts the log, reads the configuration and finds the session, on a thread of its own.
 async fn read_files(
     args: &RunArgs,
     env: &Env,
     screen: &mut Screen,
     signals: &mut Signals,
     deadline: &Deadline,
-) -> Result<Read, Refused> {
+) -> Result<(Option<Log>, Read), Refused> {
     let reading = {
         let (args, env) = (args.clone(), env.clone());
-        apart(move || Ok(read_now(&args, &env)))
+        apart(move || {
+            let mut early = Early::default();
+            let read = read_now(&args, &env, &mut early);
+            Ok((early, read))
+        })
     };
-    let read = tokio::select! {
-        biased;
-        read = signals.unless(reading) => read,
-        () = deadline.passed() => Err(CancelCause::Timeout),
-    };
-    let (wish, read) = read.map_err(Refused::Cancelled)??;
-    if let Some(wish) = wish {
+    let (early, read) = deadline.within(signals, reading).await.map_err(Refused::Cancelled)??;
+    if let Some(wish) = early.wish {
         *screen = screen.wishing(wish);
     }
-    Ok(read?)
+    let read = read?;
+    let files: Vec<_> = read.settings.files().collect();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), ?files, "settings read");
+    Ok((early.log, read))
 }
 
-/// What `output.json` says is known even when other things are wrong.
-fn read_now(args: &RunArgs, env: &Env) -> (Option<config::JsonLevel>, Result<Read, ErrorRecord>) {
-    let cwd = match setup::working_directory(args.layers.cd.as_deref()) {
-        Ok(cwd) => cwd,
-        Err(error) => return (None, Err(error)),
-    };
+fn read_now(args: &RunArgs, env: &Env, early: &mut Early) -> Result<Read, ErrorRecord> {
+    let cwd = setup::working_directory(args.layers.cd.as_deref())?;
+    let filter = env.text(log::FILTER);
+    early.log = args.log.as_ref().map(|path| Log::start(&cwd.join(path), filter)).transpose()?;
     let (wish, loaded) = setup::settings(args, env, &cwd);
-    let read = loaded.and_then(|settings| {
-        let chosen = kept::choose(args, &settings, env, &cwd)?;
-        let elsewhere = match &chosen {
-            Chosen::Known(found) if args.layers.cd.is_none() => found.cwd.clone().filter(|there| !is_same(there, &cwd)),
-            Chosen::Known(_) | Chosen::None | Chosen::New { .. } => None,
-        };
-        let Some(there) = elsewhere else { return Ok(Read { cwd, settings, chosen, moved: false }) };
-        if !there.is_dir() {
-            let message = format!("the session works in {}, which is not there any more", there.display());
-            return Err(ErrorRecord::new(ErrorKind::Usage, message).with_hint("-C DIR names another directory"));
-        }
-        // The files that count are those of where the work is done.
-        let settings = setup::settings(args, env, &there).1?;
-        Ok(Read { cwd: there, settings, chosen, moved: true })
-    });
-    (Some(wish), read)
+    early.wish = Some(wish);
+    let settings = loaded?;
+    let chosen = kept::choose(args, &settings, env, &cwd)?;
+    let elsewhere = match &chosen {
+        Chosen::Known(found) if args.layers.cd.is_none() => found.cwd.clone().filter(|there| !is_same(there, &cwd)),
+        Chosen::Known(_) | Chosen::None | Chosen::New { .. } => None,
+    };
+    let Some(there) = elsewhere else { return Ok(Read { cwd, settings, chosen, moved: false }) };
+    if !there.is_dir() {
+        let message = format!("the session works in {}, which is not there any more", there.display());
+        return Err(ErrorRecord::new(ErrorKind::Usage, message).with_hint("-C DIR names another directory"));
+    }
+    // The files that count are those of where the work is done.
+    let settings = setup::settings(args, env, &there).1?;
+    Ok(Read { cwd: there, settings, chosen, moved: true })
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {

@@ -185,8 +185,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "WHEN")]
     pub color: Option<ColorChoice>,
 
-    /// Append a diagnostic log to this file; PIRN_LOG sets its filter
-    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_hint = ValueHint::FilePath)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Append a diagnostic log to this file; PIRN_LOG sets its filter",
+        allow_hyphen_values = true,
+        value_hint = ValueHint::FilePath
+    )]
     pub log: Option<PathBuf>,
 
     /// Turns of the model in this run (default 200, 0 = no limit)

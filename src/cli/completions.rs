@@ -180,7 +180,7 @@ fn elvish() -> String {
         script.split_once(&head).map_or_else(String::new, |(_, body)| body.to_owned())
     };
     format!(
-        r#"use builtin;
+        r"use builtin;
 use str;
 
 var pirn-run~ = {run}
@@ -202,7 +202,7 @@ set edit:completion:arg-completer[{PROGRAM}] = {{|@words|
         edit:complete-filename $current
     }}
 }}
-"#,
+",
         run = half(run(), RUN),
         commands = half(commands_with_values(), COMMANDS),
         names = names().join(" "),
@@ -218,7 +218,7 @@ fn powershell() -> String {
     };
     let quoted = |words: Vec<String>| words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(", ");
     format!(
-        r#"using namespace System.Management.Automation
+        r"using namespace System.Management.Automation
 using namespace System.Management.Automation.Language
 
 $pirnRun = {run}
@@ -249,7 +249,7 @@ Register-ArgumentCompleter -Native -CommandName '{PROGRAM}' -ScriptBlock {{
         & $pirnCommands $wordToComplete (& $pirnLine @('{PROGRAM}')) $cursorPosition
     }}
 }}
-"#,
+",
         run = half(run(), RUN),
         commands = half(commands_with_values(), COMMANDS),
         names = quoted(names()),

@@ -190,3 +190,29 @@ fn noun(name: &'static str, about: &'static str, examples: &'static str) -> Comm
         .subcommand_value_name("VERB")
         .subcommand_help_heading("Verbs")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Noun, Shell, USAGE, command, leaf};
+
+    #[test]
+    fn the_usage_lines_the_verbs_and_the_description_agree() {
+        let all = command();
+        let names: Vec<&str> = all.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(names, Noun::ALL.map(Noun::as_str));
+        for noun in Noun::ALL {
+            let command = leaf(noun, None).unwrap();
+            let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            assert_eq!(verbs, noun.verbs(), "{noun:?}");
+            let values = if noun == Noun::Completions { Shell::ALL.map(Shell::as_str).to_vec() } else { verbs };
+            let list = if values.is_empty() { String::new() } else { format!(" <{}>", values.join("|")) };
+            assert!(USAGE.contains(&format!("pirn {}{list}", noun.as_str())), "{noun:?}");
+            assert!(leaf(noun, Some("nonsense")).is_none());
+        }
+    }
+
+    #[test]
+    fn the_description_is_sound() {
+        command().debug_assert();
+    }
+}

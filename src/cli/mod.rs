@@ -31,7 +31,7 @@ pub use commands::{
 pub use completions::completions;
 pub use describe::command;
 pub use load::{PromptIo, load};
-pub use parse::{Invocation, parse, short_help, wants_json};
+pub use parse::{Invocation, is_run, parse, short_help, wants_json};
 pub use prompt::{Part, Plan, Prompt, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, assemble, plan};
 pub use stdin::{NOTICE, stdin_kind};
 pub use usage::UsageError;

@@ -79,15 +79,21 @@ fn as_prompt(command: &str) -> String {
     format!("to send it as a prompt: pirn -- {command} ...")
 }
 
+/// Whether this command line means a run, though it may be a wrong one, and not one of the other commands.
+pub fn is_run<I: IntoIterator<Item = OsString>>(argv: I) -> bool {
+    let first = argv.into_iter().nth(1);
+    let first = first.as_ref().and_then(|first| first.to_str()).unwrap_or_default();
+    !matches!(first_word(first), FirstWord::Command(_))
+}
+
 /// Whether this command line asks for JSON lines, so that a mistake elsewhere in it is answered with a `result` line.
 /// Never fails; a level that does not exist counts as `events`.
 pub fn wants_json<I: IntoIterator<Item = OsString>>(argv: I) -> Option<JsonLevel> {
-    let arguments: Vec<OsString> = argv.into_iter().skip(1).collect();
-    let first = arguments.first().and_then(|first| first.to_str()).unwrap_or_default();
-    if matches!(first_word(first), FirstWord::Command(_)) {
+    let argv: Vec<OsString> = argv.into_iter().collect();
+    if !is_run(argv.iter().cloned()) {
         return None;
     }
-    match scan(&built(run_command()), &arguments).json {
+    match scan(&built(run_command()), argv.get(1..).unwrap_or_default()).json {
         JsonFlag::Absent => None,
         JsonFlag::Bare => Some(JsonLevel::Events),
         JsonFlag::Level(word) => Some(JsonLevel::from_word(&word).unwrap_or(JsonLevel::Events)),
@@ -119,7 +125,7 @@ struct Leaf {
 
 /// Either the arguments of a command, or its help, if they ask for that.
 enum Taken {
-    Leaf(Leaf),
+    Leaf(Box<Leaf>),
     Help(Invocation),
 }
 
@@ -133,7 +139,7 @@ fn take(noun: Noun, verb: Option<&str>, arguments: &[OsString]) -> Result<Taken,
         Some(Asked::Version) | None => {}
     }
     let name = parser.get_bin_name().unwrap_or_default().to_owned();
-    Ok(Taken::Leaf(Leaf { name, parser, found }))
+    Ok(Taken::Leaf(Box::new(Leaf { name, parser, found })))
 }
 
 impl Leaf {
@@ -227,7 +233,7 @@ fn parse_verb(noun: Noun, arguments: &[OsString]) -> Result<Invocation, UsageErr
     let first = first.to_str().unwrap_or_default();
     match words::verb(noun, first) {
         Verb::Known(verb) => match take(noun, Some(verb), rest)? {
-            Taken::Leaf(leaf) => parse_leaf(noun, verb, leaf),
+            Taken::Leaf(leaf) => parse_leaf(noun, verb, *leaf),
             Taken::Help(help) => Ok(help),
         },
         Verb::Later(verb) => Err(not_yet(&format!("pirn {name} {verb}")).with_hint(as_prompt(name))),

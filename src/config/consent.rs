@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::Env;
 use super::error::{ConfigError, ConfigErrors, FileLayer, Place};
 use super::file::{FileError, open_regular, read_open};
-use super::find::{discover, project_file};
+use super::find::discover;
 use super::load::{Sources, named_files};
 use super::trust::{self, TrustError};
 use crate::model::{ErrorKind, ErrorRecord};
@@ -29,11 +29,6 @@ impl From<TrustError> for ErrorRecord {
         let kind = if matches!(error, TrustError::Busy { .. }) { ErrorKind::Busy } else { ErrorKind::Config };
         Self::new(kind, error.to_string())
     }
-}
-
-/// The nearest project file, whatever it is.
-pub fn project_file_of(env: &Env, cwd: &Path) -> Option<PathBuf> {
-    project_file(env, cwd)
 }
 
 /// The configuration files that exist, in the order in which they are read, trusted or not.

@@ -140,7 +140,7 @@ fn whole_lines(text: &str) -> String {
 /// A size as people write it.
 fn shown_size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 2] = [(1 << 20, "MB"), (1 << 10, "KB")];
-    match UNITS.iter().find(|(unit, _)| bytes >= *unit && bytes % unit == 0) {
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", bytes / unit),
         None => format!("{bytes} bytes"),
     }

@@ -17,7 +17,7 @@ use super::place::PlaceError;
 
 /// The name of a configuration file.
 pub(super) const FILE: &str = "pirn.toml";
-const SYSTEM_DIR: &str = "/etc/pirn";
+const SYSTEM_FILE: &str = "/etc/pirn/pirn.toml";
 /// Directories looked at on the way up from the working directory.
 pub(super) const DEPTH_MAX: usize = 256;
 /// What the root directory of a project holds.
@@ -45,6 +45,10 @@ pub(super) struct Discovery {
 
 /// Looks for system, user and project files; `named` is that of `--config`, which is none of them.
 pub(super) fn discover(env: &Env, cwd: &Path, named: Option<&Path>) -> Discovery {
+    discover_with(Path::new(SYSTEM_FILE), env, cwd, named)
+}
+
+fn discover_with(system: &Path, env: &Env, cwd: &Path, named: Option<&Path>) -> Discovery {
     let mut discovery = Discovery::default();
     let mut taken: Vec<PathBuf> = named.and_then(|named| named.canonicalize().ok()).into_iter().collect();
     let user = match env.config_dir() {
@@ -55,10 +59,11 @@ pub(super) fn discover(env: &Env, cwd: &Path, named: Option<&Path>) -> Discovery
         }
         Err(PlaceError::Unset { .. } | PlaceError::RelativeHome { .. }) => None,
     };
-    let system = Some(Path::new(SYSTEM_DIR).join(FILE));
-    for (layer, path) in
-        [(FileLayer::System, system), (FileLayer::User, user), (FileLayer::Project, project_file(env, cwd))]
-    {
+    for (layer, path) in [
+        (FileLayer::System, Some(system.to_path_buf())),
+        (FileLayer::User, user),
+        (FileLayer::Project, project_file(env, cwd)),
+    ] {
         let Some(path) = path else { continue };
         let real = path.canonicalize().ok();
         if real.as_ref().is_some_and(|real| taken.contains(real)) {
@@ -88,8 +93,9 @@ impl Discovery {
     }
 }
 
-/// The nearest one, up to the directory that holds `.git`, and not beyond the home directory.
-pub(super) fn project_file(env: &Env, cwd: &Path) -> Option<PathBuf> {
+/// The nearest `pirn.toml` from a directory up, to the one that holds `.git` and not beyond the home directory,
+/// whatever stands there.
+pub fn project_file(env: &Env, cwd: &Path) -> Option<PathBuf> {
     let inside = upwards(env, cwd).0;
     inside.into_iter().map(|dir| dir.join(FILE)).find(|file| file.symlink_metadata().is_ok())
 }
@@ -111,4 +117,43 @@ pub(super) fn upwards(env: &Env, cwd: &Path) -> (Vec<PathBuf>, bool) {
         }
     }
     (dirs, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::discover_with;
+    use crate::config::{Env, FileLayer};
+
+    fn touch(path: &Path) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::File::create(path).unwrap();
+    }
+
+    #[test]
+    fn system_user_and_project_files_are_found_in_this_order_and_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().canonicalize().unwrap().join(name);
+        let (system, user, project) = (at("etc/pirn.toml"), at("home/.config/pirn/pirn.toml"), at("work/pirn.toml"));
+        let env = Env::from_pairs([("HOME", at("home"))]);
+        let found = |cwd: &str, named: Option<&Path>| -> Vec<FileLayer> {
+            discover_with(&system, &env, &at(cwd), named).found.iter().map(|found| found.layer).collect()
+        };
+        std::fs::create_dir(at("work")).unwrap();
+        assert_eq!(found("work", None), []);
+        for path in [&system, &user, &project] {
+            touch(path);
+        }
+        assert_eq!(found("work", None), [FileLayer::System, FileLayer::User, FileLayer::Project]);
+        assert_eq!(found("work", Some(&at("work/./pirn.toml"))), [FileLayer::System, FileLayer::User]);
+        assert_eq!(
+            found("home/.config/pirn", None),
+            [FileLayer::System, FileLayer::User],
+            "the user's own is no project"
+        );
+        std::fs::remove_file(&system).unwrap();
+        std::fs::create_dir(&system).unwrap();
+        assert!(discover_with(&system, &env, &at("work"), None).found[0].file.is_err(), "a directory is no file");
+    }
 }

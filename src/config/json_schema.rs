@@ -20,7 +20,7 @@ use super::schema::{
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// What names of keys begin with that are the user's own.
 const OWN_KEYS: &str = "^x-";
-const TOOL_NAME: &str = "^(?!mcp__)[A-Za-z][A-Za-z0-9_-]{0,63}$";
+const TOOL_NAME: &str = "^[A-Za-z][A-Za-z0-9_-]{0,63}$";
 const SERVER_NAME: &str = "^[A-Za-z0-9_-]+$";
 const DURATION: &str = "^(0|([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)$";
 const SIZE: &str = "^[0-9]+ *([KkMmGg]?[Bb])?$";
@@ -38,7 +38,7 @@ pub fn json_schema() -> String {
     if let Some(tools) = root.tables.get_mut(TOOLS) {
         let mut tool = Tree::default();
         tool.add_all("", TOOL, &comments);
-        tools.others = Some((json!({"pattern": TOOL_NAME}), marked(tool.into_schema())));
+        tools.others = Some((json!({"pattern": TOOL_NAME, "not": {"pattern": "^mcp__"}}), marked(tool.into_schema())));
     }
     let mut properties = Map::new();
     let mut definitions = Map::new();
@@ -208,7 +208,7 @@ impl<T> Rule<T> {
             Self::Headers(_) => {
                 json!({"type": "object", "additionalProperties": {"anyOf": [{"type": "string"}, {"const": false}]}})
             }
-            Self::Open { own, .. } if own.is_empty() => json!({"type": "object"}),
+            Self::Open { own: [], .. } => json!({"type": "object"}),
             Self::Open { own, .. } => json!({"type": "object", "propertyNames": {"not": {"enum": own}}}),
         }
     }

@@ -54,10 +54,12 @@ impl Layer<'_> {
 
     /// A path as it is written. `None`: it begins with `~/`, and there is no home.
     pub(super) fn path(&self, text: &str) -> Option<PathBuf> {
-        match text.strip_prefix("~/") {
-            Some(below) => Some(self.source.home.as_ref()?.join(below)),
-            None => Some(self.source.dir.join(text)),
-        }
+        let path = match text.strip_prefix("~/") {
+            Some(below) => self.source.home.as_ref()?.join(below),
+            None => self.source.dir.join(text),
+        };
+        // Without the dots of `./x`.
+        Some(path.components().collect())
     }
 
     /// Reads a file that a value names.

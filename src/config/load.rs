@@ -152,7 +152,6 @@ pub fn examine(sources: &Sources<'_>) -> Examined {
         loader.outside(at_path(flag.key, data, &at), &sources.cwd);
     }
     finish(&mut loader.settings, sources.env, &mut loader.errors);
-    // Where each provider's error about an unset variable stands, it is told if the provider is used.
     Examined { settings: loader.settings, errors: ConfigErrors::from_list(loader.errors), files: loader.found }
 }
 
@@ -167,7 +166,7 @@ pub(super) fn named_files(
     let name: Arc<str> = path.display().to_string().into();
     let mut loader = Loader { home, ..Loader::default() };
     let dir = path.parent().unwrap_or(path).to_path_buf();
-    loader.text(layer, &name, bytes, loader.source(dir, false, Files::Regular));
+    loader.text(layer, &name, bytes, &loader.source(dir, false, Files::Regular));
     let parts = std::mem::take(&mut loader.parts);
     for part in parts {
         loader.part(part, None);
@@ -238,7 +237,7 @@ impl Loader {
         };
         self.found.push(FoundFile { layer, path: path.clone(), trust: Trust::NotNeeded });
         let dir = path.parent().unwrap_or(cwd).to_path_buf();
-        self.text(layer, &name, bytes, self.source(dir, private, Files::Any));
+        self.text(layer, &name, bytes, &self.source(dir, private, Files::Any));
         self.settings.files.push(path);
     }
 
@@ -269,7 +268,7 @@ impl Loader {
         if layer == FileLayer::Project {
             self.settings.project = path.parent().map(Path::to_path_buf);
         }
-        self.text(layer, &name, bytes, self.source(dir, private, files));
+        self.text(layer, &name, bytes, &self.source(dir, private, files));
         self.settings.files.push(path);
     }
 
@@ -308,13 +307,13 @@ impl Loader {
         self.errors.push(error);
     }
 
-    fn text(&mut self, layer: FileLayer, name: &Arc<str>, bytes: Vec<u8>, source: Source) {
+    fn text(&mut self, layer: FileLayer, name: &Arc<str>, bytes: Vec<u8>, source: &Source) {
         let text = match text_of(bytes) {
             Ok(text) => text,
             Err(problem) => return self.cannot_read(layer, name, &problem),
         };
         match parse_file(layer, name, &text) {
-            Ok(root) => self.layer(root, &source, true),
+            Ok(root) => self.layer(root, source, true),
             Err(errors) => {
                 self.unreadable.extend(errors.iter().cloned());
                 self.errors.extend(errors);

@@ -13,7 +13,7 @@ use super::node::{Data, Node};
 use super::secret::holds_text;
 use super::settings::ApiKey;
 use super::suggest::nearest;
-use super::units::{UnitError, parse_duration, parse_size};
+use super::units::{UnitError, hex, parse_duration, parse_size};
 use crate::model::Secret;
 
 /// Items of a list; more are a mistake, and each may cost a look at the disk.
@@ -43,8 +43,13 @@ pub(super) fn basic(text: &str) -> String {
             '"' | '\\' => out.extend(['\\', c]),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
-            c => out.push(c),
+            c => match u8::try_from(c) {
+                Ok(byte) if c.is_control() => {
+                    out.push_str("\\u00");
+                    out.extend(hex(byte));
+                }
+                _ => out.push(c),
+            },
         }
     }
     out.push('"');

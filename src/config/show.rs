@@ -71,7 +71,7 @@ impl Listing<'_> {
         if !self.out.is_empty() {
             self.out.push('\n');
         }
-        self.out.push_str(&format!("[{table}]\n"));
+        self.out.extend(["[", table, "]\n"]);
     }
 
     /// A key of a table, or the entries below it where each has a place of its own.
@@ -93,16 +93,19 @@ impl Listing<'_> {
             (None, Some(value)) => Some(inline(value)),
             (None, None) => return,
         };
-        let place = match self.settings.origin(key) {
-            Origin::BuiltIn => "built in".to_owned(),
-            origin => origin.to_string(),
+        let (mark, text) = match &text {
+            Some(text) => ("", text.as_str()),
+            None => ("# ", MASK),
         };
-        self.out.push_str(&match text {
-            Some(text) if self.origins => format!("{name} = {text} # {place}\n"),
-            Some(text) => format!("{name} = {text}\n"),
-            None if self.origins => format!("# {name} = {MASK} # {place}\n"),
-            None => format!("# {name} = {MASK}\n"),
-        });
+        self.out.extend([mark, name, " = ", text]);
+        if self.origins {
+            let place = match self.settings.origin(key) {
+                Origin::BuiltIn => "built in".to_owned(),
+                origin => origin.to_string(),
+            };
+            self.out.extend([" # ", &place]);
+        }
+        self.out.push('\n');
     }
 
     /// The tables with names of the user's choice.

@@ -14,7 +14,7 @@ use super::read::{later, quoted};
 use super::rule::{Key, Now};
 use super::schema::{
     BUILT_IN_TOOLS, HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, NAMED, NAMED_LATER, PROFILES, PROVIDER, PROVIDERS,
-    SETTINGS, TOOL, TOOLS,
+    SETTINGS, TOOL, TOOLS, Unbuilt,
 };
 use super::settings::Settings;
 use super::suggest::nearest;
@@ -34,10 +34,10 @@ pub(super) fn read_root(layer: &mut Layer<'_>, settings: &mut Settings, entries:
     for (name, node) in entries {
         let table = join(&above, &name.text);
         match name.text.as_str() {
-            PROVIDERS => read_named(layer, &table, name, node, PROVIDER, &mut settings.providers),
-            MODELS => read_named(layer, &table, name, node, MODEL, &mut settings.models),
-            HOOKS => read_named(layer, &table, name, node, HOOK, &mut BTreeMap::new()),
-            MCP_SERVERS => read_named(layer, &table, name, node, MCP, &mut BTreeMap::new()),
+            PROVIDERS => read_named(layer, &table, name, node, PROVIDER, Some(&mut settings.providers)),
+            MODELS => read_named(layer, &table, name, node, MODEL, Some(&mut settings.models)),
+            HOOKS => read_named(layer, &table, name, node, HOOK, None),
+            MCP_SERVERS => read_named(layer, &table, name, node, MCP, None),
             PROFILES => {
                 let message = if above.is_empty() {
                     format!("{table} can be written in files only")
@@ -57,14 +57,14 @@ pub(super) fn must_be_table(layer: &mut Layer<'_>, key: &str, node: &Node) {
     layer.errors.push(ConfigError::new(node.at.clone(), message));
 }
 
-/// A table of tables whose names are the user's.
+/// A table of tables whose names are the user's; without `targets` they are only checked.
 fn read_named<T: Default>(
     layer: &mut Layer<'_>,
     table: &str,
     name: Name,
     node: Node,
     keys: &'static [Key<T>],
-    targets: &mut BTreeMap<String, T>,
+    mut targets: Option<&mut BTreeMap<String, T>>,
 ) {
     let node = node.settle(false);
     let Data::Table(entries) = node.data else { return must_be_table(layer, table, &node) };
@@ -89,7 +89,11 @@ fn read_named<T: Default>(
         if refuse_split_name(layer, table, &entry, &inner, keys) {
             continue;
         }
-        let target = targets.entry(entry.text.clone()).or_default();
+        let mut unkept = T::default();
+        let target = match &mut targets {
+            Some(targets) => targets.entry(entry.text.clone()).or_default(),
+            None => &mut unkept,
+        };
         read_inner(layer, &key, entry, inner, keys, target);
     }
 }
@@ -175,7 +179,7 @@ fn read_tool(layer: &mut Layer<'_>, table: &str, name: Name, inner: Vec<(Name, N
         layer.errors.push(ConfigError::new(name.at, format!("{key}: {problem}")));
         return;
     }
-    read_inner(layer, &key, name, inner, TOOL, &mut ());
+    read_inner(layer, &key, name, inner, TOOL, &mut Unbuilt);
 }
 
 /// `[models.qwen3.5]` is a table `5` in a table `qwen3`; nobody means that.
@@ -187,8 +191,9 @@ fn refuse_split_name<T>(
     keys: &'static [Key<T>],
 ) -> bool {
     let known = |part: &str| {
-        let mut heads = keys.iter().filter_map(|key| key.name.split('.').next());
-        heads.any(|head| head == part) || part.starts_with(IGNORED_PREFIX)
+        let heads = keys.iter().filter_map(|key| key.name.split('.').next());
+        // A key with a typing mistake is no half of a name.
+        part.starts_with(IGNORED_PREFIX) || nearest(part, heads).is_some()
     };
     let split = |(part, node): &(Name, Node)| matches!(node.data, Data::Table(_)) && !known(&part.text);
     if inner.is_empty() || !inner.iter().all(split) {
@@ -267,7 +272,7 @@ fn join(path: &str, name: &str) -> String {
 }
 
 /// A key of the same table that looks like this one, else one of this very name in another table, else one there that
-/// looks like it.
+/// looks like it. At the top level a key of this very name in a table comes first.
 fn suggest<T>(prefix: &str, shown: &str, path: &str, name: &str, keys: &'static [Key<T>]) -> Option<String> {
     let parent = path.strip_suffix(name)?;
     let is_root = shown.strip_prefix(prefix) == Some(name);
@@ -277,15 +282,18 @@ fn suggest<T>(prefix: &str, shown: &str, path: &str, name: &str, keys: &'static 
         siblings.extend(NAMED);
     }
     siblings.dedup();
+    let last = |key: &Key<T>| key.name.rsplit('.').next().unwrap_or(key.name);
+    let available = || keys.iter().filter(|key| !matches!(key.now, Now::No));
+    let elsewhere = |wanted: &str| available().chain(keys).find(|key| last(key) == wanted);
+    let above = shown.strip_suffix(path)?;
+    if is_root && let Some(found) = elsewhere(name) {
+        return Some(format!("{above}{}", found.name));
+    }
     // What the user wrote before the name may hold the name of a named table.
     let before = shown.strip_suffix(name).unwrap_or(parent);
     if let Some(sibling) = nearest(name, siblings) {
         return Some(format!("{before}{sibling}"));
     }
-    let above = shown.strip_suffix(path)?;
-    let last = |key: &Key<T>| key.name.rsplit('.').next().unwrap_or(key.name);
-    let available = || keys.iter().filter(|key| !matches!(key.now, Now::No));
-    let elsewhere = |wanted: &str| available().chain(keys).find(|key| last(key) == wanted);
     let near = || elsewhere(nearest(name, available().filter(|key| key.name.contains('.')).map(last))?);
     let found = elsewhere(name).or_else(|| if is_root { near() } else { None })?;
     Some(format!("{above}{}", found.name))

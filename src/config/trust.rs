@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::Env;
 use super::file::{FileError, open_regular, read_open};
 use super::place::PlaceError;
+use super::units::hex;
 
 const FILE: &str = "trust.json";
 /// Held while the list is replaced.
@@ -119,11 +120,9 @@ fn change(env: &Env, edit: impl FnOnce(&mut List) -> bool) -> Result<bool, Trust
     private_dir(&dir).map_err(failed)?;
     let lock = dir.join(LOCK);
     let lock = File::options().create(true).truncate(false).write(true).open(lock).map_err(failed)?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => return Err(TrustError::Busy { path: path.display().to_string() }),
-        // A file system without locks; the list is replaced as a whole anyway.
-        Err(std::fs::TryLockError::Error(_)) => {}
+    // A file system without locks is no reason: the list is replaced as a whole anyway.
+    if let Err(std::fs::TryLockError::WouldBlock) = lock.try_lock() {
+        return Err(TrustError::Busy { path: path.display().to_string() });
     }
     let mut list = read(&path)?;
     list.version = VERSION;
@@ -192,5 +191,5 @@ fn replace(dir: &Path, path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest(&SHA256, bytes).as_ref().iter().flat_map(|byte| hex(*byte)).collect()
 }

@@ -69,6 +69,11 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     count.zip(factor).and_then(|(count, factor)| count.checked_mul(factor)).ok_or(UnitError::Size)
 }
 
+/// A byte as two digits.
+pub(super) fn hex(byte: u8) -> [char; 2] {
+    [byte >> 4, byte & 0xf].map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0'))
+}
+
 /// Splits `text` behind the characters at its start that fit.
 fn leading(text: &str, fits: impl Fn(char) -> bool) -> (&str, &str) {
     let end = text.find(|c| !fits(c)).unwrap_or(text.len());

@@ -51,10 +51,14 @@
 //! assert_eq!(serde_json::to_string(&message).unwrap(), line);
 //! ```
 
-use serde::de::{Deserializer, Error as _};
+use std::fmt;
+
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::tagged::{Tagged, tagged};
 use super::{ErrorRecord, StopReason, Thinking, Usage};
 
 /// Fields this version does not know, kept beside the known ones.
@@ -115,24 +119,40 @@ impl Serialize for Message {
     }
 }
 
+impl<'de> Tagged<'de> for Message {
+    const TAG: &'static str = "role";
+    const WHAT: &'static str = "a message";
+    const WORDS: &'static [&'static str] = &["user", "assistant", "toolResult"];
+
+    fn known<D: Deserializer<'de>>(role: &str, fields: D) -> Option<Result<Self, D::Error>> {
+        match role {
+            "user" => Some(UserMessage::deserialize(fields).map(Self::User)),
+            "assistant" => Some(AssistantMessage::deserialize(fields).map(Self::Assistant)),
+            "toolResult" => Some(ToolResultMessage::deserialize(fields).map(Self::ToolResult)),
+            _ => None,
+        }
+    }
+
+    fn other(map: Map<String, Value>) -> Result<Self, &'static str> {
+        match map.get(Self::TAG) {
+            Some(Value::String(_)) => Ok(Self::Custom(CustomMessage(map))),
+            _ => Err("a message needs a text field `role`"),
+        }
+    }
+
+    fn extra(&self) -> Option<&Extra> {
+        match self {
+            Self::User(body) => Some(&body.extra),
+            Self::Assistant(body) => Some(&body.extra),
+            Self::ToolResult(body) => Some(&body.extra),
+            Self::Custom(_) => None,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Message {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut map = Map::deserialize(deserializer)?;
-        let role = match map.get("role") {
-            Some(Value::String(role)) => role.clone(),
-            _ => return Err(D::Error::custom("a message needs a text field `role`")),
-        };
-        if !matches!(role.as_str(), "user" | "assistant" | "toolResult") {
-            return Ok(Self::Custom(CustomMessage(map)));
-        }
-        map.shift_remove("role");
-        let body = Value::Object(map);
-        let message = match role.as_str() {
-            "user" => serde_json::from_value(body).map(Self::User),
-            "assistant" => serde_json::from_value(body).map(Self::Assistant),
-            _ => serde_json::from_value(body).map(Self::ToolResult),
-        };
-        message.map_err(D::Error::custom)
+        tagged(deserializer)
     }
 }
 
@@ -161,11 +181,41 @@ pub struct UserMessage {
 }
 
 /// Both forms are read; messages made here are always blocks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum UserContent {
     Text(String),
     Blocks(Vec<Content>),
+}
+
+impl<'de> Deserialize<'de> for UserContent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = UserContent;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of blocks")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<UserContent, E> {
+                Ok(UserContent::Text(text.to_owned()))
+            }
+
+            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<UserContent, E> {
+                Ok(UserContent::Text(text))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, blocks: A) -> Result<UserContent, A::Error> {
+                let mut blocks = Vec::deserialize(SeqAccessDeserializer::new(blocks))?;
+                blocks.shrink_to_fit();
+                Ok(UserContent::Blocks(blocks))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 impl Default for UserContent {
@@ -188,7 +238,7 @@ impl UserContent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssistantMessage {
-    #[serde(default, deserialize_with = "null_default")]
+    #[serde(default, deserialize_with = "list")]
     pub content: Vec<AssistantBlock>,
     #[serde(default)]
     pub api: String,
@@ -298,7 +348,7 @@ pub struct ToolResultMessage {
     pub tool_call_id: String,
     #[serde(default)]
     pub tool_name: String,
-    #[serde(default, deserialize_with = "null_default")]
+    #[serde(default, deserialize_with = "list")]
     pub content: Vec<Content>,
     /// For programs; never sent to a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -438,18 +488,6 @@ struct WithType<'a, T> {
     body: &'a T,
 }
 
-/// A block's `type` word and the rest of it, or the whole block of another type.
-type SplitBlock = Result<(&'static str, Value), Map<String, Value>>;
-
-/// Takes the `type` word out of a block, or gives the block back when it is not one of `known`.
-fn split_type<'de, D: Deserializer<'de>>(deserializer: D, known: &[&'static str]) -> Result<SplitBlock, D::Error> {
-    let mut map = Map::deserialize(deserializer)?;
-    let word = map.get("type").and_then(Value::as_str);
-    let Some(found) = known.iter().copied().find(|name| Some(*name) == word) else { return Ok(Err(map)) };
-    map.shift_remove("type");
-    Ok(Ok((found, Value::Object(map))))
-}
-
 impl Serialize for Content {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -460,13 +498,35 @@ impl Serialize for Content {
     }
 }
 
+impl<'de> Tagged<'de> for Content {
+    const TAG: &'static str = "type";
+    const WHAT: &'static str = "a block";
+    const WORDS: &'static [&'static str] = &["text", "image"];
+
+    fn known<D: Deserializer<'de>>(word: &str, fields: D) -> Option<Result<Self, D::Error>> {
+        match word {
+            "text" => Some(TextBlock::deserialize(fields).map(Self::Text)),
+            "image" => Some(ImageBlock::deserialize(fields).map(Self::Image)),
+            _ => None,
+        }
+    }
+
+    fn other(map: Map<String, Value>) -> Result<Self, &'static str> {
+        Ok(Self::Other(map))
+    }
+
+    fn extra(&self) -> Option<&Extra> {
+        match self {
+            Self::Text(block) => Some(&block.extra),
+            Self::Image(block) => Some(&block.extra),
+            Self::Other(_) => None,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match split_type(deserializer, &["text", "image"])? {
-            Ok(("text", body)) => serde_json::from_value(body).map(Self::Text).map_err(D::Error::custom),
-            Ok((_, body)) => serde_json::from_value(body).map(Self::Image).map_err(D::Error::custom),
-            Err(map) => Ok(Self::Other(map)),
-        }
+        tagged(deserializer)
     }
 }
 
@@ -481,15 +541,46 @@ impl Serialize for AssistantBlock {
     }
 }
 
-impl<'de> Deserialize<'de> for AssistantBlock {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match split_type(deserializer, &["text", "thinking", "toolCall"])? {
-            Ok(("text", body)) => serde_json::from_value(body).map(Self::Text).map_err(D::Error::custom),
-            Ok(("thinking", body)) => serde_json::from_value(body).map(Self::Thinking).map_err(D::Error::custom),
-            Ok((_, body)) => serde_json::from_value(body).map(Self::ToolCall).map_err(D::Error::custom),
-            Err(map) => Ok(Self::Other(map)),
+impl<'de> Tagged<'de> for AssistantBlock {
+    const TAG: &'static str = "type";
+    const WHAT: &'static str = "a block";
+    const WORDS: &'static [&'static str] = &["text", "thinking", "toolCall"];
+
+    fn known<D: Deserializer<'de>>(word: &str, fields: D) -> Option<Result<Self, D::Error>> {
+        match word {
+            "text" => Some(TextBlock::deserialize(fields).map(Self::Text)),
+            "thinking" => Some(ThinkingBlock::deserialize(fields).map(Self::Thinking)),
+            "toolCall" => Some(ToolCall::deserialize(fields).map(Self::ToolCall)),
+            _ => None,
         }
     }
+
+    fn other(map: Map<String, Value>) -> Result<Self, &'static str> {
+        Ok(Self::Other(map))
+    }
+
+    fn extra(&self) -> Option<&Extra> {
+        match self {
+            Self::Text(block) => Some(&block.extra),
+            Self::Thinking(block) => Some(&block.extra),
+            Self::ToolCall(block) => Some(&block.extra),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for AssistantBlock {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        tagged(deserializer)
+    }
+}
+
+/// Reads null like an absent list. Takes no more room than it needs: a parser that does not know how many elements come
+/// makes room for more, and blocks are large.
+fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let mut list: Vec<T> = null_default(deserializer)?;
+    list.shrink_to_fit();
+    Ok(list)
 }
 
 /// Reads null like an absent field.

@@ -19,6 +19,7 @@ mod partial;
 mod secret;
 pub mod session;
 mod stop;
+mod tagged;
 mod time;
 mod usage;
 

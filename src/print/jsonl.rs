@@ -74,7 +74,7 @@
 //! | `turn_end` | `turn`, `message`\|null (the reply), `toolResults` (messages, in the order of the calls) |
 //! | `agent_end` | `messages`: all the run added, in order |
 //! | `queue_update` | `steering`, `followUp`: both queues whole |
-//! | `warning` | `code` (a word; before the run `config`, `model` or `input`; `length` for an answer that is cut off), `message` |
+//! | `warning` | `code` (a word; before the run `config`, `model` or `input`; at its end `length` for an answer that is cut off, `events` and `log` for files that are not complete), `message` |
 //! | `result` | below |
 //!
 //! `assistantMessageEvent` has a `type`, the `contentIndex` of its block, and:

@@ -6,12 +6,16 @@
 //!
 //! Must not know: state, storage, exit codes, how the answer came about.
 
+mod answer_file;
 mod denial;
+mod events;
+mod file;
 mod format;
 mod human;
 pub mod jsonl;
 mod merge;
 mod out;
+mod pieces;
 mod progress;
 mod sanitize;
 mod stderr;
@@ -21,16 +25,19 @@ mod transcript;
 mod wire;
 
 pub use crate::model::rfc3339;
+pub use answer_file::AnswerFile;
 pub use denial::denial;
-
+pub use events::Events;
+pub use file::{Inherited, append_private, create_private, io_reason};
 pub use human::{Column, Human, HumanConfig, Verbosity, error_lines};
 #[doc(inline)]
 pub use jsonl::{Encoder, Level};
 pub use merge::merge;
 pub use out::{
-    Config, EventSink, Finished, Handle, LINE_BYTES_MAX, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES,
-    STALL_LIMIT, StdoutFailure, StdoutWatch, WRITE_BYTES_MAX, stalled, stderr_writer, stdout_writer, write_text,
+    Config, EventSink, Finished, Handle, Mode, Msg, Patience, Printer, PrinterGone, QUEUE_MESSAGES, STALL_LIMIT,
+    StdoutFailure, StdoutWatch, stalled, stderr_writer, stdout_writer, write_text,
 };
+pub use pieces::{LINE_BYTES_MAX, WRITE_BYTES_MAX};
 pub use progress::Activity;
 pub use sanitize::{Sanitizer, clean, line};
 pub use stderr::{IsReady, Stderr};

@@ -1,4 +1,4 @@
-//! The printer: a thread that owns stdout and stderr, behind a bounded queue.
+//! The printer: a thread that owns stdout, stderr and the events file, behind a bounded queue.
 //!
 //! Keeps true: messages are printed in the order they were sent; what is queued is drained into writes of whole lines
 //! and flushed as soon as nothing more is queued (stream guarantee G2); a slow reader slows the senders and never
@@ -19,27 +19,21 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::human::CUT_OFF;
+use super::pieces::{WRITE_BYTES_MAX, write_lines, write_piece};
 use super::progress::Progress;
 use super::stderr::Stderr;
-use super::{Activity, Answer, Column, Encoder, Human, HumanConfig, Level, ResultLine, SessionLine, Verbosity, merge};
+use super::{
+    Activity, Answer, Column, Encoder, Events, Human, HumanConfig, Level, ResultLine, SessionLine, Verbosity, merge,
+};
 use crate::model::{Event, Reason};
 use crate::port::{Clock, Sink, SinkError};
 
 /// Messages that may wait for the printer before a sender does.
 pub const QUEUE_MESSAGES: usize = 1024;
-/// Bytes of one write of several lines: small enough that a reader of a few kilobytes a second is seen to make progress
-/// within [`STALL_LIMIT`].
-pub const WRITE_BYTES_MAX: usize = 8 * 1024;
-/// Bytes of one write of a single longer line, which stays whole up to here: what a pipe holds. A reader that takes
-/// this much within [`STALL_LIMIT`] is always seen to make progress.
-pub const LINE_BYTES_MAX: usize = 64 * 1024;
 /// How long an interrupted run waits for a reader that takes nothing.
 pub const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// How often a reader is looked at within that time: its last move may lie this much behind the beginning of the wait.
 const STALL_LOOKS: u32 = 10;
-/// Pause before a descriptor in non-blocking mode is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(5);
-
 /// What goes to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -81,8 +75,9 @@ pub enum Msg {
     Event { event: Box<Event>, ts: u64 },
     /// The first line of a run.
     Session { line: Box<SessionLine>, ts: u64 },
-    /// The verdict; the last thing printed.
-    Result { line: Box<ResultLine>, ts: u64 },
+    /// The verdict; the last thing printed. Where the events file does not take it, or has failed before, everybody else
+    /// is told `instead`, with that failure as the message of its error; without it, a warning.
+    Result { line: Box<ResultLine>, instead: Option<Box<ResultLine>>, ts: u64 },
     /// A sentence for stderr.
     Notice(String),
     /// A text of our own for stderr, printed as it is.
@@ -232,6 +227,19 @@ impl Printer {
     /// # Errors
     /// The system gives no thread.
     pub fn start(config: Config, stdout: Box<dyn Write + Send>, stderr: impl Into<Stderr>) -> io::Result<Self> {
+        Self::start_with(config, stdout, stderr, None)
+    }
+
+    /// The same with a stream of events beside stdout.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start_with(
+        config: Config,
+        stdout: Box<dyn Write + Send>,
+        stderr: impl Into<Stderr>,
+        events: Option<Events>,
+    ) -> io::Result<Self> {
         let (queue, messages) = mpsc::channel(QUEUE_MESSAGES);
         let (report, failure) = watch::channel(None);
         let (tell, done) = oneshot::channel();
@@ -239,6 +247,7 @@ impl Printer {
         let hurries = Arc::new(AtomicBool::new(false));
         let out = Out::new(stdout, Arc::clone(&moved));
         let mut worker = Worker::new(config, out, stderr.into(), report, Arc::clone(&hurries));
+        worker.events = events;
         let thread = std::thread::Builder::new().name("printer".to_owned()).spawn(move || {
             let end = worker.run(messages);
             // Nobody may be waiting any more.
@@ -323,43 +332,9 @@ impl Out {
         Self { writer, moved }
     }
 
-    /// Writes all of `bytes` in pieces of whole lines; a line longer than [`LINE_BYTES_MAX`] comes in several.
-    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let (piece, rest) = bytes.split_at(piece_len(bytes));
-            write_piece(&mut *self.writer, piece, &self.moved)?;
-            bytes = rest;
-        }
-        self.writer.flush()
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        write_lines(&mut *self.writer, bytes, &self.moved)
     }
-}
-
-fn piece_len(bytes: &[u8]) -> usize {
-    let Some(head) = bytes.get(..WRITE_BYTES_MAX) else { return bytes.len() };
-    let behind = |at: usize| at.saturating_add(1);
-    if let Some(at) = memchr::memrchr(b'\n', head) {
-        return behind(at);
-    }
-    let line = bytes.get(..LINE_BYTES_MAX).unwrap_or(bytes);
-    memchr::memchr(b'\n', line).map_or(line.len(), behind)
-}
-
-/// `write_all` that counts, and that waits where the descriptor is in non-blocking mode: a parent that shares it may
-/// have set that.
-pub(super) fn write_piece(writer: &mut dyn Write, mut bytes: &[u8], moved: &AtomicU64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match writer.write(bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => {
-                moved.fetch_add(1, Ordering::Relaxed);
-                bytes = bytes.get(count..).unwrap_or_default();
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::park_timeout(RETRY_PAUSE),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 enum Stdout {
@@ -374,6 +349,7 @@ struct Worker {
     progress: Progress,
     out: Out,
     out_buffer: Vec<u8>,
+    events: Option<Events>,
     err: Stderr,
     hurries: Arc<AtomicBool>,
     /// Both streams share a terminal, so that a line on one may not begin inside a line of the other.
@@ -404,6 +380,7 @@ impl Worker {
             progress: Progress::new(spins, ascii),
             out,
             out_buffer: Vec::new(),
+            events: None,
             err,
             hurries,
             shares_terminal: config.stdout_is_terminal && config.stderr_is_terminal,
@@ -450,6 +427,7 @@ impl Worker {
 
     fn print(&mut self, msg: Option<Msg>) {
         let Some(msg) = msg else { return };
+        let msg = self.archive(msg);
         self.take_stdout(&msg);
         if let Msg::Event { event, ts: _ } = &msg {
             let live = self.stdout_is_terminal && matches!(&self.stdout, Stdout::Text(answer) if answer.is_live());
@@ -465,12 +443,34 @@ impl Worker {
             {
                 answer.break_line(&mut self.out_buffer);
             }
-            self.flush();
+            self.flush_stdout();
             self.write_stderr(&lines);
         }
         if self.out_buffer.len() >= WRITE_BYTES_MAX {
-            self.flush();
+            self.flush_stdout();
         }
+    }
+
+    /// Passes a message to the events file first: what is told elsewhere depends on whether the verdict is in it.
+    fn archive(&mut self, msg: Msg) -> Msg {
+        let Some(events) = self.events.clone() else { return msg };
+        events.take(&msg, &self.out.moved);
+        let Msg::Result { line, instead, ts } = msg else { return msg };
+        self.flush();
+        let line = match (events.failure(), instead) {
+            (None, _) => line,
+            (Some(failure), Some(mut instead)) => {
+                if let Some(error) = &mut instead.error {
+                    failure.clone_into(&mut error.message);
+                }
+                instead
+            }
+            (Some(failure), None) => {
+                self.print(Some(Msg::Warning { code: "events", message: failure.to_owned(), ts }));
+                line
+            }
+        };
+        Msg::Result { line, instead: None, ts }
     }
 
     /// Shows the spinner, but never on a line that holds text: drawing clears the line.
@@ -485,27 +485,19 @@ impl Worker {
         let out = &mut self.out_buffer;
         match (&mut self.stdout, msg) {
             (Stdout::Text(answer), Msg::Event { event, ts: _ }) => answer.event(event, out),
-            (Stdout::Text(answer), Msg::Result { line, ts: _ }) => answer.result(line, out),
-            (Stdout::Json(encoder), Msg::Event { event, ts }) => encoder.event(event, *ts, out),
-            (Stdout::Json(encoder), Msg::Session { line, ts }) => encoder.session(line, *ts, out),
-            (Stdout::Json(encoder), Msg::Result { line, ts }) => {
-                if line.reason == Reason::Length {
-                    encoder.event(&warning("length", CUT_OFF), *ts, out);
-                }
-                encoder.result(line, *ts, out);
-            }
-            (Stdout::Json(encoder), Msg::Warning { code, message, ts }) => {
-                encoder.event(&warning(code, message), *ts, out);
-            }
-            (Stdout::Text(_), Msg::Session { .. } | Msg::Warning { .. })
-            | (_, Msg::Notice(_) | Msg::Help(_) | Msg::Heartbeat { .. }) => {}
+            (Stdout::Text(answer), Msg::Result { line, .. }) => answer.result(line, out),
+            (Stdout::Json(encoder), msg) => encode(encoder, msg, out),
+            (
+                Stdout::Text(_),
+                Msg::Session { .. } | Msg::Warning { .. } | Msg::Notice(_) | Msg::Help(_) | Msg::Heartbeat { .. },
+            ) => {}
         }
     }
 
     fn take_stderr(&mut self, msg: &Msg, lines: &mut String) {
         match msg {
             Msg::Event { event, ts: _ } => self.human.event(event, lines),
-            Msg::Result { line, ts: _ } => {
+            Msg::Result { line, .. } => {
                 self.progress.set(Activity::None);
                 self.human.result(line, lines);
             }
@@ -517,7 +509,15 @@ impl Worker {
         }
     }
 
+    /// Writes what waits for stdout, and then what waits for the events file: the answer is not held up by an archive.
     fn flush(&mut self) {
+        self.flush_stdout();
+        if let Some(events) = &self.events {
+            events.flush(&self.out.moved);
+        }
+    }
+
+    fn flush_stdout(&mut self) {
         if self.out_buffer.is_empty() {
             return;
         }
@@ -537,6 +537,22 @@ impl Worker {
     fn write_stderr(&mut self, lines: &str) {
         let err = &mut self.err;
         self.progress.beside(|| err.write(lines));
+    }
+}
+
+/// Appends the JSON line of a message, if it has one.
+pub(super) fn encode(encoder: &mut Encoder, msg: &Msg, out: &mut Vec<u8>) {
+    match msg {
+        Msg::Event { event, ts } => encoder.event(event, *ts, out),
+        Msg::Session { line, ts } => encoder.session(line, *ts, out),
+        Msg::Result { line, ts, .. } => {
+            if line.reason == Reason::Length {
+                encoder.event(&warning("length", CUT_OFF), *ts, out);
+            }
+            encoder.result(line, *ts, out);
+        }
+        Msg::Warning { code, message, ts } => encoder.event(&warning(code, message), *ts, out),
+        Msg::Notice(_) | Msg::Help(_) | Msg::Heartbeat { .. } => {}
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::out::write_piece;
+use super::pieces::write_piece;
 
 /// Bytes that wait for a reader of stderr.
 const PENDING_BYTES_MAX: usize = 1024 * 1024;

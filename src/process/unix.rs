@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -121,6 +121,29 @@ pub fn is_subreaper() -> bool {
     is_one
 }
 
+/// Duplicates a descriptor that this process was started with and can write to, by its number.
+///
+/// # Errors
+/// `EBADF`: it is closed, one of our own, or open for reading only.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    /// Descriptors below are the standard ones; a duplicate must not take the place of one that is closed.
+    const FIRST_FREE: i32 = 3;
+    // SAFETY: these commands of `fcntl` take no pointer; a number that is not open is an error, not undefined.
+    let (flags, status) = unsafe { (libc::fcntl(number, libc::F_GETFD), libc::fcntl(number, libc::F_GETFL)) };
+    // What survived the start of this program does not close at one; whatever it opens itself does.
+    let is_ours = number >= FIRST_FREE && flags & libc::FD_CLOEXEC != 0;
+    if flags < 0 || status < 0 || is_ours || status & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: as above.
+    let duplicate = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, FIRST_FREE) };
+    if duplicate < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has just made this descriptor, so it is open and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
+}
+
 /// Restores the signal's default action and raises it. Returns only if the default action does not end the process.
 pub fn die_of(signal: i32) {
     // SAFETY: `SIG_DFL` is a valid disposition for every signal; neither call touches our memory. Another thread
@@ -133,7 +156,21 @@ pub fn die_of(signal: i32) {
 
 #[cfg(test)]
 mod tests {
-    use super::is_ignored;
+    use std::io::{self, Write};
+    use std::os::fd::AsRawFd;
+
+    use super::{inherited, is_ignored};
+
+    #[test]
+    fn only_a_descriptor_of_the_caller_is_duplicated() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        for ours in [reader.as_raw_fd(), writer.as_raw_fd(), -1, 1 << 20] {
+            assert_eq!(inherited(ours).unwrap_err().raw_os_error(), Some(libc::EBADF), "{ours}");
+        }
+        writer.write_all(b"x").unwrap();
+        // The runner of the tests has a stderr, whatever it is.
+        assert!(inherited(2).is_ok_and(|copy| copy.as_raw_fd() > 2));
+    }
 
     #[test]
     fn rust_ignores_sigpipe_and_leaves_sigterm_alone() {

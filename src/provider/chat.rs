@@ -130,16 +130,25 @@ impl Shared {
         let mut repaired = 0;
         loop {
             let body = call.body(&repairs)?;
-            let refusal = match self.http.post(call.post(&body)).await {
+            let (attempt, begun_ms) = (repaired + 1, self.http.clock().monotonic_ms());
+            tracing::debug!(model = request.model.spec(), attempt, bytes = body.len(), "request started");
+            let answer = self.http.post(call.post(&body)).await;
+            let waited_ms = self.http.clock().monotonic_ms().saturating_sub(begun_ms);
+            let refusal = match answer {
                 Ok(response) => {
+                    tracing::debug!(status = response.meta.status, attempt, waited_ms, "request answered");
                     if repairs.leaves_out_images() {
                         self.memory.refuse_images(request);
                     }
                     return Ok(call.reply(response));
                 }
-                Err(HttpError::Failed(record)) => return Err(record),
+                Err(HttpError::Failed(record)) => {
+                    tracing::debug!(kind = record.kind.as_str(), attempt, waited_ms, "request failed");
+                    return Err(record);
+                }
                 Err(HttpError::Status(refusal)) => refusal,
             };
+            tracing::debug!(status = refusal.status, attempt, waited_ms, "request refused");
             let record = http_error(refusal.status, &refusal.headers, &refusal.body, &refusal.context);
             let repair = repair_for(refusal.status, &record.message, &body, &call.compat, &repairs);
             let Some(repair) = repair.filter(|_| repaired < REPAIRS_PER_REQUEST_MAX) else {

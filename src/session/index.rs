@@ -132,9 +132,12 @@ impl<P: Piece> Index<P> {
                 self.usage_rows.push(piece);
             }
             Change::Set { namespace, key } => {
-                let cells = self.registers.entry((&**namespace).into()).or_default();
-                if let Some(old) = cells.insert((&**key).into(), piece) {
-                    self.dead_bytes += old.bytes();
+                match self.registers.get_mut(&**namespace).and_then(|cells| cells.get_mut(&**key)) {
+                    Some(cell) => self.dead_bytes += std::mem::replace(cell, piece).bytes(),
+                    None => {
+                        let cells = self.registers.entry((&**namespace).into()).or_default();
+                        cells.insert((&**key).into(), piece);
+                    }
                 }
             }
             Change::Delete { namespace, key } => {

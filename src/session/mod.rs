@@ -7,6 +7,7 @@
 
 mod index;
 pub mod jsonl;
+mod loose;
 mod memory;
 pub mod place;
 pub mod record;

@@ -6,12 +6,14 @@
 //! Must not know: lines, files, where the text is kept.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::loose::{Loose, MessageHead};
 use crate::model::{Entry, EntryBody, EntryId, Message, StopReason, Usage, UsageRow, Write};
 
 /// Levels of nesting in one write. Deeper arguments never ran; nothing else is that deep.
@@ -70,6 +72,8 @@ pub struct Head<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadWrite {
     #[error("{0}")]
+    Json(String),
+    #[error("{0}")]
     Shape(String),
     /// A newer version wrote it.
     #[error("it holds a write of the unknown kind \"{0}\"")]
@@ -78,8 +82,7 @@ pub enum BadWrite {
 
 type Raw<'a> = Option<&'a RawValue>;
 
-/// What stands at the top level of a write. Entries of unknown types may use any name for anything, so only what
-/// every write has is read at once.
+/// What stands at the top level of a write. Entries of unknown types may use most names for anything.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Members<'a> {
@@ -87,23 +90,23 @@ struct Members<'a> {
     #[serde(borrow)]
     kind: Text<'a>,
     #[serde(borrow, default)]
-    op: Raw<'a>,
+    op: Loose<'a>,
     #[serde(borrow, default)]
-    namespace: Raw<'a>,
+    namespace: Loose<'a>,
     #[serde(borrow, default)]
-    key: Raw<'a>,
+    key: Loose<'a>,
     #[serde(default)]
     value: Seen,
     #[serde(borrow, default)]
-    id: Raw<'a>,
+    id: Loose<'a>,
     #[serde(borrow, default)]
-    parent_id: Raw<'a>,
+    parent_id: Loose<'a>,
     #[serde(borrow, default, rename = "type")]
-    entry_type: Raw<'a>,
+    entry_type: Loose<'a>,
     #[serde(borrow, default)]
-    custom_type: Raw<'a>,
+    custom_type: Loose<'a>,
     #[serde(borrow, default)]
-    message: Raw<'a>,
+    message: MessageHead<'a>,
     #[serde(borrow, default)]
     row: Raw<'a>,
 }
@@ -123,15 +126,6 @@ impl<'de> Deserialize<'de> for Seen {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MessageHead<'a> {
-    #[serde(borrow)]
-    role: Text<'a>,
-    #[serde(borrow, default)]
-    stop_reason: Raw<'a>,
-}
-
-#[derive(Deserialize)]
 struct RowHead<'a> {
     #[serde(borrow)]
     id: Text<'a>,
@@ -143,12 +137,45 @@ struct RowHead<'a> {
 /// # Errors
 /// The JSON is no write, or one of a newer version.
 pub fn head(write: &str) -> Result<Head<'_>, BadWrite> {
-    let members: Members<'_> = parse(write)?;
-    let change = match &*members.kind.0 {
-        "entry" => entry_change(&members)?,
+    head_of(serde_json::from_str(write).map_err(|error| bad(&error))?)
+}
+
+/// A write in an array of writes: where it starts, its text, and what it does.
+pub(super) type Placed<'a> = (usize, &'a str, Result<Head<'a>, BadWrite>);
+
+/// Reads what the writes of an array do, in one pass.
+///
+/// # Errors
+/// It is no array of writes. Each write may be a bad one for itself.
+pub(super) fn heads(array: &str) -> Result<Vec<Placed<'_>>, BadWrite> {
+    let no_array = || BadWrite::Json("its writes are no array".to_owned());
+    let mut rest = array.strip_prefix('[').ok_or_else(no_array)?;
+    let mut found = Vec::new();
+    if rest == "]" {
+        return Ok(found);
+    }
+    loop {
+        if !rest.starts_with('{') {
+            return Err(BadWrite::Shape("a write is no object".to_owned()));
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Members<'_>>();
+        let members = values.next().ok_or_else(no_array)?.map_err(|error| bad(&error))?;
+        let (write, behind) = rest.split_at_checked(values.byte_offset()).ok_or_else(no_array)?;
+        found.push((array.len() - rest.len(), write, head_of(members)));
+        if behind == "]" {
+            return Ok(found);
+        }
+        rest = behind.strip_prefix(',').ok_or_else(no_array)?;
+    }
+}
+
+fn head_of(members: Members<'_>) -> Result<Head<'_>, BadWrite> {
+    match &*members.kind.0 {
+        "entry" => entry_change(members),
         "usage" => {
-            let row: RowHead<'_> = parse(required(members.row, "row")?.get())?;
-            Change::Usage { id: row.id.0, usage: Box::new(row.usage) }
+            let row = members.row.ok_or_else(|| missing("row"))?;
+            let row: RowHead<'_> = serde_json::from_str(row.get()).map_err(|error| bad(&error))?;
+            Ok(Head { seq: members.seq, change: Change::Usage { id: row.id.0, usage: Box::new(row.usage) } })
         }
         kind @ ("value" | "list") => {
             let namespace = text(members.namespace, "namespace")?;
@@ -162,38 +189,40 @@ pub fn head(write: &str) -> Result<Head<'_>, BadWrite> {
                 _ => return Err(BadWrite::Unknown(format!("{kind} {op}"))),
             };
             if matches!(change, Change::Set { .. } | Change::Append { .. }) && !members.value.0 {
-                return Err(BadWrite::Shape("a write has no value".to_owned()));
+                return Err(missing("value"));
             }
-            change
+            Ok(Head { seq: members.seq, change })
         }
-        kind => return Err(BadWrite::Unknown(kind.to_owned())),
+        kind => Err(BadWrite::Unknown(kind.to_owned())),
+    }
+}
+
+fn entry_change(members: Members<'_>) -> Result<Head<'_>, BadWrite> {
+    let entry_type = text(members.entry_type, "type")?;
+    let mut is_pending = false;
+    if entry_type == MESSAGE {
+        let role = text(members.message.role, "message with a role")?;
+        is_pending = role == "assistant" && members.message.stop_reason.text().as_deref() == Some("pending");
+    }
+    let custom_type = if entry_type == CUSTOM { Some(text(members.custom_type, "customType")?) } else { None };
+    let parent_id = match members.parent_id {
+        Loose::Absent | Loose::Null => None,
+        parent => Some(text(parent, "parentId")?),
     };
+    let change = Change::Entry { id: text(members.id, "id")?, parent_id, entry_type, custom_type, is_pending };
     Ok(Head { seq: members.seq, change })
 }
 
-fn entry_change<'a>(members: &Members<'a>) -> Result<Change<'a>, BadWrite> {
-    let entry_type = text(members.entry_type, "type")?;
-    let is_pending = if entry_type == MESSAGE {
-        let message: MessageHead<'_> = parse(required(members.message, MESSAGE)?.get())?;
-        message.role.0 == "assistant" && message.stop_reason.is_some_and(|word| word.get() == "\"pending\"")
-    } else {
-        false
-    };
-    let custom_type = if entry_type == CUSTOM { Some(text(members.custom_type, "customType")?) } else { None };
-    let parent_id = members.parent_id.map(|raw| text(Some(raw), "parentId")).transpose()?;
-    Ok(Change::Entry { id: text(members.id, "id")?, parent_id, entry_type, custom_type, is_pending })
+fn bad(error: &serde_json::Error) -> BadWrite {
+    if error.is_data() { BadWrite::Shape(error.to_string()) } else { BadWrite::Json(error.to_string()) }
 }
 
-fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, BadWrite> {
-    serde_json::from_str(json).map_err(|error| BadWrite::Shape(error.to_string()))
+fn missing(name: &str) -> BadWrite {
+    BadWrite::Shape(format!("a write has no {name}"))
 }
 
-fn required<'a>(raw: Raw<'a>, name: &str) -> Result<&'a RawValue, BadWrite> {
-    raw.ok_or_else(|| BadWrite::Shape(format!("a write has no {name}")))
-}
-
-fn text<'a>(raw: Raw<'a>, name: &str) -> Result<Cow<'a, str>, BadWrite> {
-    parse::<Text<'a>>(required(raw, name)?.get()).map(|text| text.0)
+fn text<'a>(member: Loose<'a>, name: &str) -> Result<Cow<'a, str>, BadWrite> {
+    member.text().ok_or_else(|| missing(name))
 }
 
 /// What a write that is still to be stored will do.
@@ -434,11 +463,33 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Raw<'a>
     <&'a RawValue>::deserialize(deserializer).map(Some)
 }
 
+/// The usual entry, read in one pass.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MessageIn<'a> {
+    seq: u64,
+    id: EntryId,
+    #[serde(default)]
+    parent_id: Option<EntryId>,
+    #[serde(borrow, rename = "type")]
+    entry_type: Text<'a>,
+    message: Arc<Message>,
+    #[serde(borrow, default)]
+    terminate: Raw<'a>,
+}
+
 /// Reads an entry.
 ///
 /// # Errors
 /// It does not say what an entry of its type says: the reason.
 pub(super) fn entry(write: &str, timestamp: u64) -> Result<Entry, String> {
+    if let Ok(found) = serde_json::from_str::<MessageIn<'_>>(write)
+        && found.entry_type.0 == MESSAGE
+    {
+        let terminate = found.terminate.is_some_and(|word| word.get() == "true");
+        let body = EntryBody::Message { message: found.message, terminate };
+        return Ok(Entry { id: found.id, parent_id: found.parent_id, seq: found.seq, timestamp, body });
+    }
     let found: EntryIn<'_> = serde_json::from_str(write).map_err(|error| error.to_string())?;
     let body = match &*found.entry_type.0 {
         MESSAGE => EntryBody::Message {

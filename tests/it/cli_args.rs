@@ -272,6 +272,7 @@ fn json_is_noticed_before_parsing_succeeds() {
         (&["--system", "--json", "x"], None),
         (&["--", "--json"], None),
         (&["models", "--json"], None),
+        (&["sessions", "list", "--json"], None),
         (&["x"], None),
         (&[], None),
     ];

@@ -21,6 +21,7 @@ mod cli_args;
 mod config;
 mod context;
 mod corpus;
+mod events;
 mod http;
 mod jsonl;
 mod loop_cases;

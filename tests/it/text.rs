@@ -155,7 +155,7 @@ fn verdict(reason: Reason, error: Option<ErrorRecord>) -> ResultLine {
 fn ends(messages: Vec<Arc<Message>>, reason: Reason, error: Option<ErrorRecord>) -> Vec<Msg> {
     let outcome =
         RunOutcome { messages: messages.clone(), stop_reason: None, reason, error: error.clone(), cause: None };
-    let result = Msg::Result { line: Box::new(verdict(reason, error)), ts: 0 };
+    let result = Msg::Result { line: Box::new(verdict(reason, error)), instead: None, ts: 0 };
     vec![event(Event::RunEnd { messages, outcome: Arc::new(outcome) }), result]
 }
 
@@ -240,10 +240,10 @@ fn live_text_keeps_blocks_apart_and_takes_the_content_as_authoritative() {
 #[test]
 fn an_answer_from_before_this_process_is_printed_from_the_result() {
     let line = ResultLine { text: "old answer".to_owned(), ..verdict(Reason::Completed, None) };
-    let msg = || vec![Msg::Result { line: Box::new(line.clone()), ts: 0 }];
+    let msg = || vec![Msg::Result { line: Box::new(line.clone()), instead: None, ts: 0 }];
     assert_eq!((printed(PIPE, msg()).0, printed(TERMINAL, msg()).0), ("old answer\n".into(), "old answer\n".into()));
     let failed = ResultLine { reason: Reason::Error, ..line.clone() };
-    assert_eq!(printed(PIPE, vec![Msg::Result { line: Box::new(failed), ts: 0 }]).0, "");
+    assert_eq!(printed(PIPE, vec![Msg::Result { line: Box::new(failed), instead: None, ts: 0 }]).0, "");
 }
 
 #[test]
@@ -577,7 +577,10 @@ fn a_slow_reader_gets_every_byte_in_whole_lines_and_deltas_are_joined_out19() {
         for text in &texts {
             handle.send(delta(0, text)).await.unwrap();
         }
-        handle.send(Msg::Result { line: Box::new(verdict(Reason::Completed, None)), ts: 0 }).await.unwrap();
+        handle
+            .send(Msg::Result { line: Box::new(verdict(Reason::Completed, None)), instead: None, ts: 0 })
+            .await
+            .unwrap();
         drop(tell);
         assert_eq!(printer.finish(Patience::Endless, &Hasty).await, Finished::Complete);
     });
@@ -750,7 +753,7 @@ fn notices_never_reach_stdout_out16() {
             session_file: file.map(str::to_owned),
             ..verdict(Reason::Completed, None)
         };
-        let err = printed(TERMINAL, vec![Msg::Result { line: Box::new(line), ts: 0 }]).1;
+        let err = printed(TERMINAL, vec![Msg::Result { line: Box::new(line), instead: None, ts: 0 }]).1;
         assert_eq!(err, format!("2 turns · 1 tool · ~12.4k in / ~1.1k out · $0.031 · 41s{end}\n"));
     }
 }

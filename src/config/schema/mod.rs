@@ -8,7 +8,7 @@
 mod named;
 mod root;
 
-pub(super) use named::{HOOK, MCP, MODEL, PROVIDER, TOOL};
+pub(super) use named::{HOOK, MCP, MODEL, PROVIDER, TOOL, Unbuilt};
 pub(super) use root::SETTINGS;
 
 use super::rule::{Key, Now, Rule};

@@ -140,7 +140,8 @@ pub(in super::super) static MODEL: &[Key<ModelSettings>] = &[
 ];
 
 /// A table whose values are checked and then refused.
-type Unbuilt = ();
+#[derive(Debug, Default)]
+pub(in super::super) struct Unbuilt;
 
 /// Keys of `[tools.NAME]`, a command tool.
 pub(in super::super) static TOOL: &[Key<Unbuilt>] = &[

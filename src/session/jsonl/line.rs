@@ -7,13 +7,14 @@
 
 use std::fmt::Write as _;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 /// A longer line is not written and not read.
 pub const LINE_BYTES_MAX: usize = 256 << 20;
 
+/// What stands around the time of a line.
+const AT_START: &str = "{\"at\":";
+const AT_END: &str = ",\"w\":";
 /// What stands between the bytes that are summed and the sum.
 const SUM_START: &[u8] = b",\"c\":\"";
 const SUM_END: &[u8] = b"\"}";
@@ -40,6 +41,16 @@ impl<'a> Line<'a> {
     }
 }
 
+/// A line whose sum is right, before its writes are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame<'a> {
+    pub(super) at: u64,
+    /// The writes, as one JSON array.
+    pub(super) writes: &'a str,
+    /// Where in the line the array starts.
+    pub(super) offset: usize,
+}
+
 /// Why bytes are no line of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
@@ -53,20 +64,21 @@ pub enum BadLine {
     Long,
 }
 
-#[derive(Deserialize)]
-struct Members<'a> {
-    at: u64,
-    #[serde(borrow)]
-    w: Vec<&'a RawValue>,
-    #[serde(rename = "c")]
-    _sum: IgnoredAny,
-}
-
 /// Reads a line, given without its line feed: checks the sum, then the JSON.
 ///
 /// # Errors
 /// The line is not what was written.
 pub fn decode(line: &[u8]) -> Result<Line<'_>, BadLine> {
+    let frame = frame(line)?;
+    let writes = serde_json::from_str(frame.writes).map_err(|error| BadLine::Json(error.to_string()))?;
+    Ok(Line { at: frame.at, writes, bytes: line })
+}
+
+/// Checks the sum of a line and takes it apart.
+///
+/// # Errors
+/// The line is not what was written.
+pub(super) fn frame(line: &[u8]) -> Result<Frame<'_>, BadLine> {
     if line.len() > LINE_BYTES_MAX {
         return Err(BadLine::Long);
     }
@@ -75,8 +87,14 @@ pub fn decode(line: &[u8]) -> Result<Line<'_>, BadLine> {
     if digits != sum(summed).as_bytes() {
         return Err(BadLine::Sum);
     }
-    let members: Members<'_> = serde_json::from_slice(line).map_err(|error| BadLine::Json(error.to_string()))?;
-    Ok(Line { at: members.at, writes: members.w, bytes: line })
+    let no_frame = || BadLine::Json("it does not start with its time".to_owned());
+    let text = std::str::from_utf8(summed).map_err(|error| BadLine::Json(error.to_string()))?;
+    let (at, rest) = text.strip_prefix(AT_START).and_then(|rest| rest.split_once(AT_END)).ok_or_else(no_frame)?;
+    if !at.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(no_frame());
+    }
+    let at_number = at.parse().map_err(|_: std::num::ParseIntError| no_frame())?;
+    Ok(Frame { at: at_number, writes: rest, offset: AT_START.len() + at.len() + AT_END.len() })
 }
 
 /// A line in the making. Its bytes end with a line feed.

@@ -119,12 +119,15 @@ fn line_of(path: &Path, offset: u64) -> io::Result<u64> {
 /// The lines of a file, one at a time.
 #[derive(Debug)]
 pub(super) struct Lines {
-    reader: BufReader<Take<Arc<File>>>,
-    /// The line, without its line feed.
-    pub(super) bytes: Vec<u8>,
+    file: Take<Arc<File>>,
+    buffer: Vec<u8>,
+    /// Where in the buffer the line starts, where it ends, and where the next one starts.
+    start: usize,
+    stop: usize,
+    next: usize,
     /// Counts from 1.
     pub(super) number: u64,
-    /// Where the line starts.
+    /// Where in the file the line starts.
     pub(super) offset: u64,
     /// Where the next one starts.
     pub(super) end: u64,
@@ -139,34 +142,68 @@ impl Lines {
         let size = file.metadata()?.len();
         let mut file = Arc::clone(file);
         file.rewind()?;
-        let reader = BufReader::with_capacity(READ_BYTES, file.take(size));
-        Ok(Self { reader, bytes: Vec::new(), number: 0, offset: 0, end: 0, has_newline: true })
+        Ok(Self {
+            file: file.take(size),
+            buffer: Vec::new(),
+            start: 0,
+            stop: 0,
+            next: 0,
+            number: 0,
+            offset: 0,
+            end: 0,
+            has_newline: true,
+        })
     }
 
-    /// Goes to the next line; false at the end. Of a line that is too long to be ours only the first bytes are kept.
+    /// The line, without its line feed. Of a line that is too long to be ours only the first bytes are kept.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.start..self.stop).unwrap_or_default()
+    }
+
+    /// Goes to the next line; false at the end.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
-        self.bytes.clear();
         self.offset = self.end;
-        let limit = u64::try_from(LINE_BYTES_MAX + 2).unwrap_or(u64::MAX);
-        let mut read = (&mut self.reader).take(limit).read_until(b'\n', &mut self.bytes)?;
+        self.start = self.next;
+        let mut searched = self.start;
+        // Bytes of a line that is too long, which are not kept.
+        let mut dropped = 0;
+        loop {
+            let rest = self.buffer.get(searched..).unwrap_or_default();
+            if let Some(at) = memchr::memchr(b'\n', rest) {
+                self.stop = searched + at;
+                self.next = self.stop + 1;
+                self.has_newline = true;
+                break;
+            }
+            if self.buffer.len() - self.start > LINE_BYTES_MAX {
+                dropped += self.buffer.len() - (self.start + LINE_BYTES_MAX + 1);
+                self.buffer.truncate(self.start + LINE_BYTES_MAX + 1);
+            }
+            // Filling moves the line to the front.
+            searched = self.buffer.len() - self.start;
+            if !self.fill()? {
+                self.stop = self.buffer.len();
+                self.next = self.stop;
+                self.has_newline = false;
+                break;
+            }
+        }
+        let read = self.next - self.start + dropped;
         if read == 0 {
             return Ok(false);
         }
         self.number += 1;
-        self.has_newline = self.bytes.last() == Some(&b'\n');
-        while !self.has_newline && read > 0 && self.bytes.len() > LINE_BYTES_MAX {
-            self.end += u64::try_from(read).unwrap_or_default();
-            let bytes = self.reader.fill_buf()?;
-            let newline = memchr::memchr(b'\n', bytes);
-            self.has_newline = newline.is_some();
-            read = newline.map_or(bytes.len(), |at| at + 1);
-            self.reader.consume(read);
-        }
-        self.end += u64::try_from(read).unwrap_or_default();
-        if self.bytes.last() == Some(&b'\n') {
-            self.bytes.pop();
-        }
+        self.end = self.end.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
         Ok(true)
+    }
+
+    /// Reads on behind the buffer, without what stands before the line. False at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        let wanted = READ_BYTES.max(self.buffer.len());
+        let read = (&mut self.file).take(u64::try_from(wanted).unwrap_or(u64::MAX)).read_to_end(&mut self.buffer)?;
+        Ok(read > 0)
     }
 }
 

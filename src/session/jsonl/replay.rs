@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::header::Header;
-use super::line::{self, Line};
+use super::line;
 use super::pages::{Lines, Span, io_error};
 use crate::port::StoreError;
 use crate::session::index::Index;
@@ -59,7 +59,7 @@ pub(super) fn replay(file: &Arc<File>, path: &Path, unknown: Unknown) -> Result<
     let io = |error: io::Error| io_error(path, &error);
     let mut lines = Lines::new(file).map_err(io)?;
     lines.advance().map_err(io)?;
-    let header = Header::parse(&lines.bytes).map_err(|reason| corrupt(path, 1, reason))?;
+    let header = Header::parse(lines.bytes()).map_err(|reason| corrupt(path, 1, reason))?;
     let mut found = Replay {
         numbering: Numbering { next_seq: header.next_seq.unwrap_or(1).max(1), last_at: 0 },
         header,
@@ -75,7 +75,7 @@ pub(super) fn replay(file: &Arc<File>, path: &Path, unknown: Unknown) -> Result<
         found.size = lines.end;
         if let Some((number, reason)) = &bad {
             // Only a tail may be torn. One whole line behind a bad one says that this is none.
-            if line::decode(&lines.bytes).is_ok() {
+            if line::decode(lines.bytes()).is_ok() {
                 found.damage = Some(corrupt(path, *number, reason.clone()));
                 break;
             }
@@ -103,19 +103,18 @@ impl Replay {
     }
 
     fn take(&mut self, lines: &Lines, last_seq: &mut u64, path: &Path, unknown: Unknown) -> Result<(), Stop> {
-        let fatal = |reason| Stop::Fatal(corrupt(path, lines.number, reason));
-        let line = line::decode(&lines.bytes).map_err(|error| Stop::Bad(error.to_string()))?;
-        let mut heads = Vec::with_capacity(line.writes.len());
-        for (offset, write) in line.placed() {
-            match record::head(write) {
-                Ok(head) => heads.push((head, Span::new(lines.offset + to_u64(offset), write.len()))),
-                Err(BadWrite::Unknown(_)) if unknown == Unknown::Skip => {}
-                Err(error @ BadWrite::Unknown(_)) => {
-                    let file = path.display().to_string();
-                    let reason = format!("line {}: {error}", lines.number);
-                    return Err(Stop::Fatal(StoreError::NeedsNewer { file, reason }));
+        let bytes = lines.bytes();
+        let line = line::frame(bytes).map_err(|error| Stop::Bad(error.to_string()))?;
+        let writes = record::heads(line.writes).map_err(|error| Self::stop(error, lines, path))?;
+        let mut heads = Vec::with_capacity(writes.len());
+        for (offset, write, head) in writes {
+            match head {
+                Ok(head) => {
+                    let offset = lines.offset.saturating_add(to_u64(line.offset + offset));
+                    heads.push((head, Span::new(offset, write.len())));
                 }
-                Err(BadWrite::Shape(reason)) => return Err(fatal(reason)),
+                Err(BadWrite::Unknown(_)) if unknown == Unknown::Skip => {}
+                Err(error) => return Err(Self::stop(error, lines, path)),
             }
         }
         let mut seq = *last_seq;
@@ -125,7 +124,7 @@ impl Replay {
             }
             seq = head.seq;
         }
-        self.check(&line, &heads).map_err(fatal)?;
+        self.check(line.at, &heads).map_err(|reason| Stop::Fatal(corrupt(path, lines.number, reason)))?;
         for (head, span) in heads {
             self.index.apply(head.seq, line.at, &head.change, span);
         }
@@ -135,9 +134,20 @@ impl Replay {
         Ok(())
     }
 
-    fn check(&self, line: &Line<'_>, heads: &[(Head<'_>, Span)]) -> Result<(), String> {
-        if line.at < self.numbering.last_at {
-            return Err(format!("its time {} is before {}", line.at, self.numbering.last_at));
+    fn stop(error: BadWrite, lines: &Lines, path: &Path) -> Stop {
+        match error {
+            BadWrite::Json(reason) => Stop::Bad(format!("it is no transaction: {reason}")),
+            BadWrite::Shape(reason) => Stop::Fatal(corrupt(path, lines.number, reason)),
+            BadWrite::Unknown(_) => {
+                let file = path.display().to_string();
+                Stop::Fatal(StoreError::NeedsNewer { file, reason: format!("line {}: {error}", lines.number) })
+            }
+        }
+    }
+
+    fn check(&self, at: u64, heads: &[(Head<'_>, Span)]) -> Result<(), String> {
+        if at < self.numbering.last_at {
+            return Err(format!("its time {at} is before {}", self.numbering.last_at));
         }
         self.index.check(heads.iter().map(|(head, _)| &head.change))
     }

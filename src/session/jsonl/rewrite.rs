@@ -128,7 +128,7 @@ impl Session {
 
 /// A line with those of its writes that still say something, if there are any.
 fn live_part(lines: &Lines, live: &[u64]) -> io::Result<Option<Vec<u8>>> {
-    let line = line::decode(&lines.bytes).map_err(io::Error::other)?;
+    let line = line::decode(lines.bytes()).map_err(io::Error::other)?;
     let mut kept = LineBuilder::new(line.at, false);
     let mut is_empty = true;
     for (offset, write) in line.placed() {

@@ -53,12 +53,9 @@ const DIRECTORY_LOCK_POLL: Duration = Duration::from_millis(10);
 /// Why there is no place for a session, or none that is safe.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// Nothing says where the user keeps state, and the working directory never takes its place (CFG-05).
-    #[error("no place for sessions: HOME is not set to an absolute path")]
-    NoRoot,
-    /// A variable or setting would put sessions below whatever directory the program was started in.
-    #[error("{name} must be an absolute path, not {value}")]
-    Relative { name: &'static str, value: String },
+    /// The root would put sessions below whatever directory the program was started in (CFG-05).
+    #[error("sessions need an absolute path, not {root}")]
+    Relative { root: String },
     /// Somebody else could exchange the files in it.
     #[error("{dir} belongs to another user and {how}")]
     NotOurs { dir: String, how: &'static str },
@@ -82,10 +79,6 @@ impl PlaceError {
 impl From<PlaceError> for ErrorRecord {
     fn from(error: PlaceError) -> Self {
         let (kind, hint) = match &error {
-            PlaceError::NoRoot => (
-                ErrorKind::Config,
-                Some("set HOME, XDG_STATE_HOME, PIRN_HOME or session.dir, or keep nothing with --no-session"),
-            ),
             PlaceError::Relative { .. } => (ErrorKind::Config, None),
             PlaceError::NotOurs { .. } => (ErrorKind::Storage, Some("name a directory of your own with session.dir")),
             PlaceError::Busy { .. } => (ErrorKind::Busy, None),
@@ -98,46 +91,6 @@ impl From<PlaceError> for ErrorRecord {
             None => record,
         }
     }
-}
-
-/// What decides where state is kept; the first one that is there wins.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StateDirs {
-    /// `session.dir`.
-    pub session_dir: Option<PathBuf>,
-    /// `PIRN_HOME`; state is in `state` below it.
-    pub pirn_home: Option<PathBuf>,
-    /// `XDG_STATE_HOME`; a relative one counts as unset, as its standard says.
-    pub xdg_state_home: Option<PathBuf>,
-    /// `HOME`; a relative one counts as unset (CFG-05).
-    pub home: Option<PathBuf>,
-}
-
-impl StateDirs {
-    /// The root of all sessions, absolute. Nothing is looked up or made.
-    ///
-    /// # Errors
-    /// Nothing names a place, or a relative path does.
-    pub fn root(&self) -> Result<PathBuf, PlaceError> {
-        if let Some(dir) = &self.session_dir {
-            return absolute("session.dir", dir);
-        }
-        if let Some(home) = &self.pirn_home {
-            return Ok(absolute("PIRN_HOME", home)?.join("state"));
-        }
-        if let Some(state) = self.xdg_state_home.as_ref().filter(|dir| dir.is_absolute()) {
-            return Ok(state.join("pirn"));
-        }
-        let home = self.home.as_ref().filter(|home| home.is_absolute()).ok_or(PlaceError::NoRoot)?;
-        Ok(home.join(".local/state/pirn"))
-    }
-}
-
-fn absolute(name: &'static str, dir: &Path) -> Result<PathBuf, PlaceError> {
-    if dir.is_absolute() {
-        return Ok(dir.to_path_buf());
-    }
-    Err(PlaceError::Relative { name, value: dir.display().to_string() })
 }
 
 /// The directory below a root that holds those of all working directories.

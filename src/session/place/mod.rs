@@ -24,7 +24,7 @@ use super::jsonl::lock::{Probe, probe};
 use crate::model::stamp;
 use crate::port::Clock;
 
-pub use self::dirs::{DirectoryLock, PlaceError, StateDirs, inbox_dir, make_private_dir, slug, spill_dir};
+pub use self::dirs::{DirectoryLock, PlaceError, inbox_dir, make_private_dir, slug, spill_dir};
 pub use self::refs::{Candidate, IdMatch, RefError, id_match, is_name};
 
 /// The header field that holds a working directory's bytes as hex digits, where they are no UTF-8.
@@ -96,11 +96,14 @@ pub struct Listing {
 }
 
 impl Library {
-    /// The library below a root ([`StateDirs::root`]), seen from a directory that exists.
+    /// The library below a root, `session.dir` or the directory of state, seen from a directory that exists.
     ///
     /// # Errors
-    /// The directory has no real path.
+    /// The root is not absolute (CFG-05), or the directory has no real path.
     pub fn new(root: &Path, cwd: &Path) -> Result<Self, PlaceError> {
+        if !root.is_absolute() {
+            return Err(PlaceError::Relative { root: root.display().to_string() });
+        }
         let cwd = fs::canonicalize(cwd).map_err(|source| PlaceError::io(cwd, source))?;
         let sessions = dirs::sessions_dir(root);
         let here = sessions.join(slug(&cwd));

@@ -78,6 +78,13 @@ fn ids(found: &[Found]) -> Vec<&str> {
 }
 
 #[test]
+fn sessions_are_never_kept_below_the_working_directory_by_accident() {
+    for root in ["", ".", "state"] {
+        assert!(Library::new(Path::new(root), Path::new("/")).is_err(), "{root:?} (CFG-05)");
+    }
+}
+
+#[test]
 fn the_latest_session_is_that_of_this_directory_with_the_newest_commit() {
     let place = Place::new();
     let here = place.library("a");

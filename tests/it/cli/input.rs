@@ -122,6 +122,40 @@ fn the_null_device_a_closed_stdin_and_a_socket_are_no_data_in01() {
 }
 
 #[test]
+fn a_stdin_that_holds_no_data_is_no_prompt_and_no_stdin_forbids_the_dash_in01() {
+    let read = "pirn: usage: cannot read stdin: it is a directory\n";
+    let empty = "pirn: usage: no prompt: stdin is empty\n";
+    let forbidden = "pirn: usage: - asks for stdin, but --no-stdin forbids it\n";
+    let none = "pirn: usage: no prompt\n";
+    // Arguments, redirection, what stderr begins with; nothing where the call is answered.
+    let table: [(&[&str], &str, &str); 16] = [
+        (&["x"], "</dev/null", ""),
+        (&["x"], "<&-", ""),
+        (&["x"], "<.", ""),
+        (&["x"], "<empty", "pirn: warning: stdin is empty"),
+        (&["-q"], "</dev/null", empty),
+        (&["-q"], "<&-", empty),
+        (&["-q"], "<.", read),
+        (&["-q"], "<empty", empty),
+        (&["-"], "</dev/null", empty),
+        (&["-"], "<&-", empty),
+        (&["x", "-"], "<.", read),
+        (&["--no-stdin", "x"], "<.", ""),
+        (&["--no-stdin", "x"], "<empty", ""),
+        (&["--no-stdin"], "<empty", none),
+        (&["--no-stdin", "-"], "<empty", forbidden),
+        (&["--no-stdin", "-f", "-", "x"], "</dev/null", forbidden),
+    ];
+    for (args, redirection, stderr) in table {
+        let output = redirected(Pirn::demo(args).file("empty", ""), redirection).wait();
+        let is_answered = stderr.is_empty() || stderr.contains("warning");
+        assert_eq!(output.code(), if is_answered { 0 } else { 2 }, "{args:?} {redirection}: {}", output.stderr);
+        assert!(output.stderr.starts_with(stderr), "{args:?} {redirection}: {}", output.stderr);
+        assert!(!(stderr.is_empty() && output.stderr.contains("stdin")), "{args:?} {redirection}: {}", output.stderr);
+    }
+}
+
+#[test]
 fn piped_data_a_file_and_a_slow_producer_reach_the_model_in_full_in01() {
     let expected = "explain\n\n<stdin>\ndata\n</stdin>";
     let (prompt, output) = sent(|server| call(server, ["explain"]).stdin(Stdin::Bytes(b"data".to_vec())));

@@ -10,6 +10,7 @@ mod grammar;
 mod images;
 mod input;
 mod models;
+mod outputs;
 mod pipes;
 mod pty;
 mod readme;

@@ -176,3 +176,17 @@ fn commands_that_only_print_need_no_key_no_home_and_no_stdin() {
         assert!(ok(call).stdout.contains("pirn") || args[0] == "models", "{args:?}");
     }
 }
+
+#[test]
+fn the_errors_of_other_commands_are_told_on_stderr_only() {
+    for args in [
+        &["sessions", "lst", "--json"][..],
+        &["config", "chekc", "--set", "output.json=events"],
+        &["config", "show", "--set", "output.json=result", "--bogus"],
+        &["completions", "--json"],
+    ] {
+        let output = Pirn::new(args.iter().copied()).run();
+        assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{args:?}");
+        assert!(output.stderr.starts_with("pirn: usage: "), "{args:?}: {}", output.stderr);
+    }
+}

@@ -120,7 +120,7 @@ fn a_mistake_is_named_with_its_place_before_anything_is_sent() {
         ),
         ("[limits]\nmax_turns = \"many\"\n", "c.toml:2:13: limits.max_turns must be"),
         ("thinking = \"hard\"\n", "c.toml:1:12: thinking must be"),
-        ("[session]\npersist = false\n", "c.toml:2:1: session.persist is not available in this version"),
+        ("[session]\nexpire = \"30d\"\n", "c.toml:2:1: session.expire is not available in this version"),
         ("[hooks.guard]\nevent = \"before_tool\"\n", "c.toml:1:8: hooks.guard is not available in this version"),
         ("[tools.deploy]\ncommand = [\"x\"]\n", "c.toml:1:8: tools.deploy is not available in this version"),
         ("model = \n", "c.toml:1:"),
@@ -209,53 +209,76 @@ fn a_list_of_tools_has_every_documented_form() {
 }
 
 #[test]
-fn a_project_or_user_file_is_never_skipped_in_silence() {
+fn a_project_file_that_is_not_trusted_ends_the_call_before_anything_happens_case_144() {
+    let server = Server::start([]);
+    let pwned = "providers.openai.api_key = \"!touch pwned\"\nnonsense = 1\n";
     let refused = |call: Pirn, file: &str| {
-        let stderr = stderr_of(call, 2);
-        let text = "pirn.toml is found but project and user files are not read in this version";
-        assert!(stderr.contains(&format!("{file}: {text}")), "{stderr}");
-        assert!(stderr.ends_with("\nhint: name it with --config FILE, or ignore it with --bare\n"), "{stderr}");
+        let dir = call.dir().to_owned();
+        let running = call.spawn();
+        let output = running.wait();
+        assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{}", output.stderr);
+        let text = format!(
+            "pirn: config: {file} is not trusted\nhint: review it, then run: pirn config trust (or use --trust, or --bare)\n"
+        );
+        assert_eq!(output.stderr, text);
+        assert!(!dir.join("pwned").exists());
     };
-    let project = |args: &[&str]| Pirn::demo(args.iter().copied()).file("pirn.toml", "limits.max_turns = 9\n");
-    refused(project(&["x"]), "/pirn.toml");
-    refused(project(&["--config", "c.toml", "x"]).file("c.toml", ""), "/pirn.toml");
-    assert_eq!(project(&["--bare", "x"]).run().code(), 0);
-    assert_eq!(project(&["x"]).env("PIRN_BARE", "1").run().code(), 0);
-    assert_eq!(project(&["--config", "pirn.toml", "x"]).run().code(), 0);
-    assert_eq!(project(&["x"]).env("PIRN_CONFIG", "./pirn.toml").run().code(), 0);
+    let project = |args: &[&str]| Pirn::of_server(&server, args.iter().copied()).file("pirn.toml", pwned);
+    refused(project(&["x"]), "pirn.toml");
+    refused(project(&["--config", "c.toml", "x"]).file("c.toml", ""), "pirn.toml");
+    assert_eq!(server.connections(), 0);
+    let json = project(&["--json", "x"]).run();
+    assert_eq!(json.result()["error"]["message"], "pirn.toml is not trusted");
 
-    // From below, up to the directory that holds .git, or to the home directory.
-    let below = |stop: &str, home: bool| {
-        let call = project(&["-C", "a/b", "x"]);
-        std::fs::create_dir_all(call.dir().join("a/b")).unwrap();
-        if !stop.is_empty() {
-            std::fs::create_dir(call.dir().join(stop)).unwrap();
-        }
-        let a = call.dir().join("a");
-        if home { call.env("HOME", a) } else { call }
+    let (request, output) = answered(|server| {
+        Pirn::of_server(server, ["--json", "x"]).file("pirn.toml", "limits.max_turns = 9\n").env("PIRN_TRUST", "1")
+    });
+    let session = session_of(&output);
+    assert_eq!(session["limits"]["maxTurns"], 9);
+    assert!(session["configFiles"][0].as_str().unwrap().ends_with("/pirn.toml"), "{session}");
+    assert!(request.json()["messages"].is_array());
+    let turns = |call: Pirn| {
+        let output = call.file("pirn.toml", "limits.max_turns = 9\n").run();
+        assert_eq!(output.code(), 0, "{}", output.stderr);
+        session_of(&output)["limits"]["maxTurns"].clone()
     };
-    refused(below("", false), "/pirn.toml");
-    refused(below(".git", false), "/pirn.toml");
-    assert_eq!(below("a/.git", false).run().code(), 0);
-    assert_eq!(below("", true).run().code(), 0, "not beyond home");
+    assert_eq!(turns(Pirn::demo(["--json", "--bare", "x"])), 200);
+    assert_eq!(turns(Pirn::demo(["--json", "x"]).env("PIRN_BARE", "1")), 200);
+    assert_eq!(turns(Pirn::demo(["--json", "--config", "pirn.toml", "x"])), 9);
+    assert_eq!(turns(Pirn::demo(["--json", "x"]).env("PIRN_CONFIG", "./pirn.toml")), 9);
+}
 
+#[test]
+fn the_users_own_file_needs_no_trust_and_a_profile_is_chosen_by_name() {
+    let text = "limits.max_turns = 9\n[profiles.ci]\nlimits.max_turns = 5\n[models.mine]\nid = \"openai/x-1\"\n";
     for (variable, file) in
         [("HOME", ".config/pirn/pirn.toml"), ("XDG_CONFIG_HOME", "pirn/pirn.toml"), ("PIRN_HOME", "config/pirn.toml")]
     {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join(file);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(&file, "").unwrap();
-        refused(Pirn::demo(["x"]).env(variable, home.path()), file.to_str().unwrap());
-        assert_eq!(Pirn::demo(["--bare", "x"]).env(variable, home.path()).run().code(), 0);
-        assert_eq!(Pirn::new(["models", "demo"]).env(variable, home.path()).run().code(), 0, "models reads none");
+        std::fs::write(&file, text).unwrap();
+        let turns = |call: Pirn| {
+            let output = call.env(variable, home.path()).run();
+            assert_eq!(output.code(), 0, "{variable}: {}", output.stderr);
+            session_of(&output)["limits"]["maxTurns"].clone()
+        };
+        assert_eq!(turns(Pirn::demo(["--json", "x"])), 9);
+        assert_eq!(turns(Pirn::demo(["--json", "x"]).env("PIRN_PROFILE", "ci")), 5);
+        assert_eq!(turns(Pirn::demo(["--json", "--bare", "x"])), 200);
+        let models = Pirn::new(["models", "x-1"]).env(variable, home.path()).run();
+        assert!(models.stdout.starts_with("openai/x-1 "), "{variable}: {}", models.stderr);
     }
 }
 
 #[test]
-fn the_log_is_an_error_as_a_variable_as_it_is_as_a_flag() {
-    let stderr = stderr_of(Pirn::demo(["x"]).env("PIRN_LOG", "debug"), 2);
-    assert_eq!(stderr, "pirn: config: PIRN_LOG: the log is not available in this version\n");
+fn context_files_reach_the_system_prompt_with_their_paths() {
+    let (request, output) = answered(|server| Pirn::of_server(server, ["x"]).file("AGENTS.md", "Use tabs.\n"));
+    let system = request.json()["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert!(system.contains("/AGENTS.md\">\nUse tabs.\n</context-file>"), "{system}");
+    assert_eq!(output.stderr, "");
+    let (request, _) = answered(|server| Pirn::of_server(server, ["--bare", "x"]).file("AGENTS.md", "Use tabs.\n"));
+    assert!(!request.json().to_string().contains("Use tabs"));
 }
 
 #[test]

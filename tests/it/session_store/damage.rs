@@ -180,12 +180,13 @@ async fn a_whole_line_that_breaks_a_rule_is_corruption_wherever_it_stands() {
             ),
         ),
         ("missing field `seq`", write(r#"{"kind":"entry","id":"n","parentId":null,"type":"t"}"#)),
-        ("no message", write(r#"{"seq":99,"kind":"entry","id":"n","parentId":null,"type":"message"}"#)),
+        ("no message with a role", write(r#"{"seq":99,"kind":"entry","id":"n","parentId":null,"type":"message"}"#)),
         ("no type", write(r#"{"seq":99,"kind":"entry","id":"n","parentId":null}"#)),
         ("no row", write(r#"{"seq":99,"kind":"usage","id":"n"}"#)),
         ("no value", write(r#"{"seq":99,"kind":"value","op":"set","namespace":"x.a","key":"k"}"#)),
         ("no key", write(r#"{"seq":99,"kind":"value","op":"set","namespace":"x.a","value":1}"#)),
-        ("invalid type", write("7")),
+        ("no object", write("7")),
+        ("invalid type", write(r#"{"seq":"99"}"#)),
         ("is before", format!(r#"{{"at":1,"w":[{{"seq":99,{message}}}]"#)),
     ] {
         let place = Place::new();

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::{PlaceError, StateDirs, check_owner, inbox_dir, make_private_dir, slug, spill_dir};
+use super::{PlaceError, check_owner, inbox_dir, make_private_dir, slug, spill_dir};
 
 fn sha8(bytes: &[u8]) -> String {
     let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
@@ -30,34 +30,6 @@ fn a_slug_is_the_path_in_plain_characters_cut_to_100_and_eight_digits_of_its_has
         assert_eq!(slug(Path::new(OsStr::from_bytes(path))), expected, "{path:?}");
     }
     assert_ne!(slug(Path::new("/a b")), slug(Path::new("/a-b")), "two directories never share one by their looks");
-}
-
-#[test]
-fn the_root_is_named_by_the_first_of_four_and_never_by_the_working_directory() {
-    let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-    for (session_dir, pirn_home, xdg, home, expected) in [
-        ("/s", "/p", "/x", "/h", "/s"),
-        ("", "/p", "/x", "/h", "/p/state"),
-        ("", "", "/x", "/h", "/x/pirn"),
-        ("", "", "", "/h", "/h/.local/state/pirn"),
-        ("", "", "rel", "/h", "/h/.local/state/pirn"),
-        ("", "", "", "", "no place"),
-        ("", "", "", ".", "no place"),
-        ("", "", "rel", "rel", "no place"),
-        ("s", "/p", "/x", "/h", "session.dir must be"),
-        ("", "p", "/x", "/h", "PIRN_HOME must be"),
-    ] {
-        let dirs = StateDirs {
-            session_dir: path(session_dir),
-            pirn_home: path(pirn_home),
-            xdg_state_home: path(xdg),
-            home: path(home),
-        };
-        match dirs.root() {
-            Ok(root) => assert_eq!(root, PathBuf::from(expected), "{dirs:?}"),
-            Err(error) => assert!(error.to_string().starts_with(expected), "{dirs:?}: {error} (CFG-05)"),
-        }
-    }
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! The configuration: layers, positions, suggestions, references, and the commented default file.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use pirn::config::{
-    ApiKey, Confine, DEFAULT_TOML, Env, JsonLevel, Origin, Override, Settings, Sources, When, keys, load,
-};
-use pirn::model::{ErrorKind, Thinking};
-use pirn::port::{Cache, Execution};
+use pirn::config::{Env, Override, Settings, Sources, load};
+use pirn::model::ErrorKind;
+use pirn::provider::catalogue::Catalogue;
 use toml::Value;
+
+mod commands;
+mod context;
+mod keys;
+mod layers;
+mod trust;
 
 /// A directory to write configuration files into, and the environment of one load.
 struct Bench {
@@ -21,8 +24,20 @@ impl Bench {
         Self { dir: tempfile::tempdir().unwrap(), env: Env::from_pairs(env.iter().copied()) }
     }
 
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The path without links; the directory of a test may be behind one.
+    fn real(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
     fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.dir.path().join(name);
+        let path = self.path(name);
+        if let Some(above) = path.parent() {
+            std::fs::create_dir_all(above).unwrap();
+        }
         std::io::Write::write_all(&mut std::fs::File::create(&path).unwrap(), text.as_bytes()).unwrap();
         PathBuf::from(name)
     }
@@ -39,143 +54,6 @@ impl Bench {
     fn sets(&self, sets: &[&str]) -> Result<Settings, String> {
         let sets = sets.iter().map(|set| (*set).to_owned()).collect();
         load(&Sources { sets, ..self.sources() }).map_err(|errors| errors.to_string())
-    }
-}
-
-/// A value for every key that can be set, other than its default: the key, the value as TOML, and whether it took.
-type Sample = (&'static str, &'static str, fn(&Settings) -> bool);
-
-const SAMPLES: &[Sample] = &[
-    ("model", r#""demo""#, |s| s.model == "demo"),
-    ("thinking", r#""high""#, |s| s.thinking == Some(Thinking::High)),
-    ("system", r#""be brief""#, |s| s.system.as_deref() == Some("be brief")),
-    ("append_system", r#"["a", "b"]"#, |s| s.append_system == ["a", "b"]),
-    ("input.stdin_wait", r#""5s""#, |s| s.input.stdin_wait == Some(Duration::from_secs(5))),
-    ("output.json", r#""events""#, |s| s.output.json == JsonLevel::Events),
-    ("output.stream", r#""always""#, |s| s.output.stream == When::Always),
-    ("output.verbosity", "2", |s| s.output.verbosity == 2),
-    ("output.thinking", "true", |s| s.output.thinking),
-    ("output.color", r#""never""#, |s| s.output.color == When::Never),
-    ("output.heartbeat", r#""0""#, |s| s.output.heartbeat.is_none()),
-    ("limits.max_turns", "7", |s| s.limits.max_turns == Some(7)),
-    ("limits.max_output_tokens", "99", |s| s.limits.max_output_tokens == Some(99)),
-    ("limits.timeout", r#""1h30m""#, |s| s.limits.timeout == Some(Duration::from_secs(5400))),
-    ("limits.connect_timeout", r#""1s""#, |s| s.limits.connect_timeout == Some(Duration::from_secs(1))),
-    ("limits.first_event_timeout", r#""2s""#, |s| s.limits.first_event_timeout == Some(Duration::from_secs(2))),
-    ("limits.idle_timeout", r#""0""#, |s| s.limits.idle_timeout.is_none()),
-    ("limits.progress_timeout", r#""4s""#, |s| s.limits.progress_timeout == Some(Duration::from_secs(4))),
-    ("limits.grace", r#""250ms""#, |s| s.limits.grace == Duration::from_millis(250)),
-    ("tools.enabled", r#"["ls"]"#, |s| s.tools.enabled == ["ls"]),
-    ("tools.execution", r#""sequential""#, |s| s.tools.execution == Execution::Sequential),
-    ("tools.max_parallel", "3", |s| s.tools.max_parallel == 3),
-    ("tools.roots", r#"["a", "/b"]"#, |s| s.tools.roots == [Path::new("a"), Path::new("/b")]),
-    ("tools.confine", r#""all""#, |s| s.tools.confine == Confine::All),
-    ("tools.read.line_numbers", "true", |s| s.tools.read.line_numbers),
-    ("tools.read.max_bytes", r#""1MB""#, |s| s.tools.read.max_bytes == 1 << 20),
-    ("tools.read.max_lines", "10", |s| s.tools.read.max_lines == 10),
-    ("providers.NAME.api", r#""openai-completions""#, |s| s.providers["n"].api.is_some()),
-    ("providers.NAME.base_url", r#""http://h/v1""#, |s| s.providers["n"].base_url.as_deref() == Some("http://h/v1")),
-    (
-        "providers.NAME.api_key",
-        r#""$KEY""#,
-        |s| matches!(&s.providers["n"].api_key, Some(ApiKey::Template { variables, .. }) if variables == &["KEY"]),
-    ),
-    ("providers.NAME.headers", r#"{ x-a = "1", gone = false }"#, |s| {
-        s.providers["n"].headers.iter().eq([("gone", None), ("x-a", Some("1"))])
-            || s.providers["n"].headers.iter().eq([("x-a", Some("1")), ("gone", None)])
-    }),
-    ("providers.NAME.proxy", r#""http://p:1""#, |s| s.providers["n"].proxy.is_some()),
-    ("providers.NAME.ca_file", r#""ca.pem""#, |s| {
-        s.providers["n"].ca_file.as_ref().is_some_and(|path| path.is_absolute() && path.ends_with("ca.pem"))
-    }),
-    ("providers.NAME.cache", r#""long""#, |s| s.providers["n"].cache == Cache::Long),
-    ("providers.NAME.compat.max_tokens_field", r#""max_completion_tokens""#, |s| {
-        s.providers["n"].compat["max_tokens_field"] == "max_completion_tokens"
-    }),
-    ("providers.NAME.compat.reasoning", r#""none""#, |s| s.providers["n"].compat["reasoning"] == "none"),
-    ("providers.NAME.compat.developer_role", "true", |s| s.providers["n"].compat["developer_role"] == true),
-    ("providers.NAME.compat.store", "true", |s| s.providers["n"].compat["store"] == true),
-    ("providers.NAME.compat.stream_options", "false", |s| s.providers["n"].compat["stream_options"] == false),
-    ("providers.NAME.compat.strict_tools", "true", |s| s.providers["n"].compat["strict_tools"] == true),
-    ("providers.NAME.compat.parallel_tool_calls", "true", |s| s.providers["n"].compat["parallel_tool_calls"] == true),
-    ("providers.NAME.compat.tool_call_id", r#""alnum9""#, |s| s.providers["n"].compat["tool_call_id"] == "alnum9"),
-    ("providers.NAME.compat.tool_result_name", "true", |s| s.providers["n"].compat["tool_result_name"] == true),
-    ("providers.NAME.compat.assistant_after_tool", "true", |s| s.providers["n"].compat["assistant_after_tool"] == true),
-    ("providers.NAME.compat.reasoning_replay", r#""none""#, |s| s.providers["n"].compat["reasoning_replay"] == "none"),
-    ("providers.NAME.compat.think_tags", "true", |s| s.providers["n"].compat["think_tags"] == true),
-    ("providers.NAME.compat.finish_reason", "false", |s| s.providers["n"].compat["finish_reason"] == false),
-    ("providers.NAME.compat.cache_control", "true", |s| s.providers["n"].compat["cache_control"] == true),
-    ("providers.NAME.compat.optional_fields", r#"["store"]"#, |s| {
-        s.providers["n"].compat["optional_fields"] == serde_json::json!(["store"])
-    }),
-    ("models.NAME.id", r#""openai/x""#, |s| s.models["n"].id == "openai/x"),
-    ("models.NAME.thinking", r#""low""#, |s| s.models["n"].thinking == Some(Thinking::Low)),
-    ("models.NAME.context_window", "9000", |s| s.models["n"].context_window == Some(9000)),
-    ("models.NAME.max_output", "90", |s| s.models["n"].max_output == Some(90)),
-    ("models.NAME.price.input", "1.5", |s| s.models["n"].price.unwrap().input == Some(1.5)),
-    ("models.NAME.price.output", "2", |s| s.models["n"].price.unwrap().output == Some(2.0)),
-    ("models.NAME.price.cache_read", "0.1", |s| s.models["n"].price.unwrap().cache_read == Some(0.1)),
-    ("models.NAME.price.cache_write", "0", |s| s.models["n"].price.unwrap().cache_write == Some(0.0)),
-    ("models.NAME.input", r#"["text"]"#, |s| s.models["n"].input.as_ref().unwrap().len() == 1),
-    ("models.NAME.reasoning", "true", |s| s.models["n"].reasoning == Some(true)),
-    ("models.NAME.options", "{ a = { b = 1 }, c = [0.5] }", |s| {
-        s.models["n"].options.get("a") == Some(&serde_json::json!({"b": 1}))
-    }),
-];
-
-/// What has to be there besides the key under test for a file to be complete.
-fn companion(key: &str) -> Option<&'static str> {
-    (key.starts_with("models.") && key != "models.NAME.id").then_some(r#"models.n.id="openai/x""#)
-}
-
-#[test]
-fn there_is_a_sample_for_every_key_that_can_be_set() {
-    let mut sampled: Vec<&str> = SAMPLES.iter().map(|(key, ..)| *key).collect();
-    let known = keys();
-    let mut available: Vec<&str> = known.iter().filter(|info| info.available).map(|info| info.key.as_str()).collect();
-    sampled.sort_unstable();
-    available.sort_unstable();
-    assert_eq!(sampled, available);
-}
-
-#[test]
-fn every_available_key_can_be_set_by_a_flag_and_by_a_file_and_remembers_which() {
-    let bench = Bench::new(&[("KEY", "k")]);
-    for (key, value, took) in SAMPLES {
-        let written = key.replace("NAME", "n");
-        assert!(took_default(key, *took), "{key}: the sample is the default");
-        let set = format!("{written}={value}");
-        let mut sets = vec![set.as_str()];
-        sets.extend(companion(key));
-        let by_flag = bench.sets(&sets).unwrap();
-        let lines = sets.join("\n");
-        let by_file = bench.file(&lines).unwrap();
-        for (how, settings) in [("flag", &by_flag), ("file", &by_file)] {
-            assert!(took(settings), "{key} by {how}");
-        }
-        assert_eq!(by_flag.origin(&written), &Origin::Flag("--set".to_owned()), "{key}");
-        let column = written.len() + 2;
-        assert_eq!(by_file.origin(&written).to_string(), format!("c.toml:1:{column}"), "{key}");
-        assert_eq!(Settings::default().origin(&written), &Origin::BuiltIn, "{key}");
-    }
-}
-
-/// Whether the default differs from the sample (named tables have none).
-fn took_default(key: &str, took: fn(&Settings) -> bool) -> bool {
-    key.contains("NAME") || !took(&Settings::default())
-}
-
-#[test]
-fn every_key_that_is_not_available_yet_says_so() {
-    let bench = Bench::new(&[]);
-    for info in keys().into_iter().filter(|info| !info.available) {
-        let key = info.key.replace("NAME", "n");
-        let value = if info.key.ends_with("NAME") { "{ a = 1 }" } else { "1" };
-        let mut sets = vec![format!("{key}={value}")];
-        sets.extend(companion(&info.key).map(str::to_owned));
-        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
-        let expected = format!("--set: {key} is not available in this version");
-        assert_eq!(bench.sets(&sets).unwrap_err(), expected);
     }
 }
 
@@ -326,8 +204,7 @@ fn a_broken_corpus_file_gives_exactly_the_expected_errors() {
 
 #[test]
 fn errors_of_all_layers_are_reported_at_once_in_the_order_of_the_layers() {
-    let bench =
-        Bench::new(&[("PIRN_MAX_TURNS", "x"), ("PIRN_PROFILE", "ci"), ("PIRN_TRUST", "1"), ("PIRN_MAX_COST", "1")]);
+    let bench = Bench::new(&[("PIRN_MAX_TURNS", "x"), ("PIRN_PROFILE", "ci"), ("PIRN_MAX_COST", "1")]);
     let file = bench.write("c.toml", "modle = 1\nthinking = 'x'\n");
     let flag = Override { key: "limits.timeout", value: Value::String("soon".to_owned()), flag: "--timeout" };
     let sources = Sources {
@@ -338,16 +215,8 @@ fn errors_of_all_layers_are_reported_at_once_in_the_order_of_the_layers() {
     };
     let errors = load(&sources).unwrap_err().to_string();
     let places: Vec<&str> = errors.lines().map(|line| line.split(": ").next().unwrap()).collect();
-    let expected = [
-        "c.toml:1:1",
-        "c.toml:2:12",
-        "PIRN_MAX_COST",
-        "PIRN_MAX_TURNS",
-        "PIRN_PROFILE",
-        "PIRN_TRUST",
-        "--set",
-        "--timeout",
-    ];
+    let expected =
+        ["c.toml:1:1", "c.toml:2:12", "PIRN_MAX_COST", "PIRN_MAX_TURNS", "PIRN_PROFILE", "--set", "--timeout"];
     assert_eq!(places, expected);
 }
 
@@ -428,8 +297,14 @@ fn a_key_may_be_written_out_only_where_nobody_else_can_read_it() {
 fn references_are_expanded_with_what_the_merged_result_holds() {
     let bench = Bench::new(&[("HOST", "h:1"), ("TOKEN", "t")]);
     let text = "[providers.p]\nbase_url = 'http://${HOST}/${V:-v1}'\nheaders = { x-t = 'T ${TOKEN}', x-u = '${UNSET}' }\napi_key = '${NO_SUCH_KEY}'\n";
-    let error = bench.file(text).unwrap_err();
-    assert_eq!(error, "c.toml:3:39: providers.p.headers.x-u cannot be expanded: the variable UNSET is not set");
+    // Only the provider that is used needs its variables.
+    let loaded = bench.file(text).unwrap();
+    let unset: Vec<String> = loaded.providers["p"].unset.iter().map(ToString::to_string).collect();
+    let wanted = "c.toml:3:39: providers.p.headers.x-u cannot be expanded: the variable UNSET is not set";
+    assert_eq!(unset, [wanted]);
+    let catalogue = Catalogue::new(&loaded, &bench.env).unwrap();
+    assert_eq!(catalogue.choose("p/m").unwrap_err().message, wanted);
+    assert!(catalogue.choose("demo").is_ok());
     // What a higher layer replaces needs no variable; a key is looked for only when its provider is used.
     let file = bench.write("c.toml", text);
     let sets = vec!["providers.p.headers.x-u=plain".to_owned()];
@@ -441,47 +316,10 @@ fn references_are_expanded_with_what_the_merged_result_holds() {
 
 #[test]
 fn an_unknown_variable_of_ours_is_a_warning() {
-    let bench = Bench::new(&[("PIRN_MODLE", "x"), ("PIRN_CALL_ID", "x"), ("PIRN_HOME", "/x"), ("PIRN_BARE", "1")]);
+    let bench =
+        Bench::new(&[("PIRN_MODLE", "x"), ("PIRN_CALL_ID", "x"), ("PIRN_HOME", "/nowhere"), ("PIRN_BARE", "1")]);
     let settings = bench.sets(&[]).unwrap();
     assert_eq!(settings.warnings, ["unknown variable PIRN_MODLE (did you mean PIRN_MODEL?)"]);
-}
-
-#[test]
-fn the_commented_default_file_says_what_is_built_in_and_names_every_available_key_once() {
-    let bench = Bench::new(&[]);
-    let settings = bench.file(DEFAULT_TOML).unwrap();
-    let written: Vec<String> = settings.written().map(|(key, _)| key.to_owned()).collect();
-    let known = keys();
-    let mut top: Vec<&str> = known
-        .iter()
-        .filter(|info| info.available && !info.key.contains("NAME"))
-        .map(|info| info.key.as_str())
-        .collect();
-    top.sort_unstable();
-    assert_eq!(written, top);
-    let defaults = Settings::default();
-    assert_eq!(settings.providers, defaults.providers);
-    assert_eq!(
-        (&settings.model, settings.thinking, &settings.system, &settings.append_system),
-        (&defaults.model, defaults.thinking, &defaults.system, &defaults.append_system)
-    );
-    assert_eq!(
-        (&settings.input, &settings.output, &settings.limits, &settings.tools),
-        (&defaults.input, &defaults.output, &defaults.limits, &defaults.tools)
-    );
-}
-
-#[test]
-fn the_examples_in_the_default_file_are_valid_and_name_every_key_of_named_tables() {
-    let examples = DEFAULT_TOML.split_once("# Named tables.").unwrap().1;
-    let uncommented: Vec<&str> = examples.lines().skip(1).map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();
-    let bench = Bench::new(&[("LOCAL_API_KEY", "k")]);
-    let settings = bench.file(&uncommented.join("\n")).unwrap();
-    let written: Vec<String> = settings.written().map(|(key, _)| key.to_owned()).collect();
-    for info in keys().into_iter().filter(|info| info.available && info.key.contains("NAME")) {
-        let key = info.key.replace("providers.NAME", "providers.local").replace("models.NAME", "models.fast");
-        assert!(written.contains(&key), "{key}");
-    }
 }
 
 proptest::proptest! {

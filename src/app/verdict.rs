@@ -1,0 +1,93 @@
+//! The verdict of a run, before it becomes a `result` line and an exit.
+//!
+//! Keeps true: the first cause wins; a failure of ours is never taken for the reader's, nor a signal for a failure.
+//!
+//! Must not know: how the verdict is told.
+
+use super::signals::Signals;
+use crate::exit::{self, Exit};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason, RunOutcome, StopReason};
+use crate::print::StdoutFailure;
+
+/// The exit of a run whose files could not be written; a run that failed keeps its own.
+pub(super) fn exit_unstored(exit: Exit) -> Exit {
+    if has_answer(exit) { exit::of(Reason::Error, None, Some(ErrorKind::Storage), None) } else { exit }
+}
+
+fn has_answer(exit: Exit) -> bool {
+    exit.code == 0 || exit.code == 3
+}
+
+/// The verdict of a run, and what its exit code is made of.
+pub(super) struct Verdict {
+    pub(super) reason: Reason,
+    pub(super) stop_reason: Option<StopReason>,
+    pub(super) error: Option<ErrorRecord>,
+    pub(super) cause: Option<CancelCause>,
+}
+
+impl Verdict {
+    /// A stdout that failed for another reason than a reader that left is our failure, not the reader's.
+    pub(super) fn of(outcome: RunOutcome, stdout: Option<&StdoutFailure>) -> Self {
+        let RunOutcome { stop_reason, reason, error, cause, .. } = outcome;
+        match stdout {
+            Some(failure @ StdoutFailure::Failed(_)) if reason == Reason::Pipe => {
+                let error = Some(ErrorRecord::new(ErrorKind::Storage, failure.to_string()));
+                Self { reason: Reason::Error, stop_reason, error, cause }
+            }
+            _ => Self { reason, stop_reason, error, cause },
+        }
+    }
+
+    /// A failure that came together with a signal is the signal's: a signal to a whole group also ends servers. What
+    /// the transcript says of it stays.
+    pub(super) async fn unless_signalled(self, cause: &mut Option<CancelCause>, signals: &mut Signals) -> Self {
+        if self.stop_reason != Some(StopReason::Error) {
+            return self;
+        }
+        if cause.is_none() {
+            *cause = signals.claim().await;
+        }
+        match *cause {
+            Some(CancelCause::Hup | CancelCause::Int | CancelCause::Term) => Self::cancelled(*cause),
+            Some(CancelCause::Timeout | CancelCause::Pipe | CancelCause::Steer | CancelCause::Hook) | None => self,
+        }
+    }
+
+    /// The session could not be kept.
+    pub(super) fn stored(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
+        match cause {
+            Some(_) => Self::cancelled(cause),
+            None => {
+                Self { reason: Reason::Error, stop_reason: Some(StopReason::Error), error: Some(error), cause: None }
+            }
+        }
+    }
+
+    pub(super) fn failed(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
+        match cause {
+            Some(_) => Self::cancelled(cause),
+            None => Self { reason: Reason::Internal, stop_reason: None, error: Some(error), cause: None },
+        }
+    }
+
+    /// The same run where a file could not be written, unless that changes nothing: the first cause wins.
+    pub(super) fn unless_stored(&self, message: String) -> Option<Self> {
+        let error = Some(ErrorRecord::new(ErrorKind::Storage, message));
+        let (stop_reason, cause) = (self.stop_reason, self.cause);
+        self.has_answer().then_some(Self { reason: Reason::Error, stop_reason, error, cause })
+    }
+
+    pub(super) fn has_answer(&self) -> bool {
+        has_answer(self.exit())
+    }
+
+    pub(super) fn cancelled(cause: Option<CancelCause>) -> Self {
+        let reason = crate::turn::reason_of_abort(cause);
+        Self { reason, stop_reason: Some(StopReason::Aborted), error: None, cause }
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        exit::of(self.reason, self.stop_reason, self.error.as_ref().map(|record| record.kind), self.cause)
+    }
+}
