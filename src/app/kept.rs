@@ -21,7 +21,7 @@ use crate::port::{Clock, Ids, SessionRef, Store, StoreError};
 use crate::process::{self, OrphanOutcome, ProcessIdentity};
 use crate::session::jsonl::{self, JsonlStore};
 use crate::session::memory;
-use crate::session::place::{Found, Library, StateDirs, Target, spill_dir};
+use crate::session::place::{Found, Library, Target, spill_dir};
 use crate::session::restore::{MainLane, path_messages};
 
 /// Which session a call is for.
@@ -59,13 +59,12 @@ pub(super) fn choose(args: &RunArgs, settings: &Settings, env: &Env, cwd: &Path)
 
 /// The sessions of this user, seen from a directory.
 pub(super) fn library(settings: &Settings, env: &Env, cwd: &Path) -> Result<Library, ErrorRecord> {
-    let dirs = StateDirs {
-        session_dir: settings.session.dir.clone(),
-        pirn_home: env.path("PIRN_HOME"),
-        xdg_state_home: env.path("XDG_STATE_HOME"),
-        home: env.home(),
+    // A relative directory is where the work is done.
+    let root = match &settings.session.dir {
+        Some(dir) => cwd.join(dir),
+        None => env.state_dir()?,
     };
-    Ok(Library::new(&dirs.root()?, cwd)?)
+    Ok(Library::new(&root, cwd)?)
 }
 
 /// An open session.
