@@ -58,8 +58,12 @@ impl Layer<'_> {
             Some(below) => self.source.home.as_ref()?.join(below),
             None => self.source.dir.join(text),
         };
-        // Without the dots of `./x`.
-        Some(path.components().collect())
+        // Without the dots of `./x`; a slash at the end says that it is a directory.
+        let mut plain: PathBuf = path.components().collect();
+        if text.ends_with('/') {
+            plain.push("");
+        }
+        Some(plain)
     }
 
     /// Reads a file that a value names.

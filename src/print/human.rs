@@ -373,17 +373,19 @@ fn summary_of(args: &Map<String, Value>) -> String {
     }
 }
 
-/// Why a call failed, in a word or two: `exit 101`, `signal 9`, or the code of its failure.
+/// Why a call failed, in a word or two: `exit 101`, `SIGKILL`, or the code of its failure.
 fn failure_of(result: &ToolResultView) -> String {
     let detail = |key: &str| result.details.as_ref().and_then(|details| details.get(key));
-    let number = |key: &str| detail(key).and_then(Value::as_i64);
-    if let Some(signal) = number("signal") {
-        return format!("signal {signal}");
-    }
-    if let Some(code) = number("exitCode").filter(|code| *code != 0) {
-        return format!("exit {code}");
-    }
     let code = detail("error").and_then(|error| error.get("code")).and_then(Value::as_str);
+    // How a process ended that was ended tells less than why.
+    if !matches!(code, Some("timeout" | "aborted")) {
+        if let Some(signal) = detail("signal").and_then(Value::as_str) {
+            return line(signal, SUMMARY_CHARS_MAX);
+        }
+        if let Some(code) = detail("exitCode").and_then(Value::as_i64).filter(|code| *code != 0) {
+            return format!("exit {code}");
+        }
+    }
     line(code.unwrap_or("failed"), SUMMARY_CHARS_MAX)
 }
 

@@ -8,6 +8,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Child {
     output: Option<OutputReader>,
     errors: Option<OutputReader>,
     exits: tokio::signal::unix::Signal,
+    /// The child has ended and left nobody behind, so that nobody can come any more.
+    is_deserted: AtomicBool,
 }
 
 impl std::fmt::Debug for Child {
@@ -78,7 +81,7 @@ impl Child {
         [output, errors]: [Option<OutputReader>; 2],
         exits: tokio::signal::unix::Signal,
     ) -> Self {
-        Self { supervisor, group, identity, output, errors, exits }
+        Self { supervisor, group, identity, output, errors, exits, is_deserted: AtomicBool::new(false) }
     }
 
     /// The number of the child, its group and its session.
@@ -144,7 +147,12 @@ impl Child {
     pub async fn survivors(&self) -> Vec<u32> {
         let hunt = self.group.call_id.as_deref().map(|call_id| self.supervisor.hunt_call(call_id));
         let number = self.id();
+        let has_ended = !self.group.is_led();
+        let supervisor = Arc::clone(&self.supervisor);
         let seen = ladder::blocking(&*self.supervisor.clock, move || {
+            if has_ended && supervisor.has_no_strays() {
+                return Some((super::table::Table::default(), Vec::new()));
+            }
             let table = super::table::Table::read().ok()?;
             let mut pids: Vec<u32> = table.members(number).map(|process| process.id).collect();
             pids.extend(hunt.iter().flat_map(|hunt| hunt.find(&table)).map(|process| process.id));
@@ -154,6 +162,7 @@ impl Child {
         });
         match seen.await.flatten() {
             Some((table, pids)) => {
+                self.is_deserted.store(has_ended && pids.is_empty(), Ordering::Relaxed);
                 self.supervisor.forget_released(&table);
                 pids
             }
@@ -165,6 +174,9 @@ impl Child {
     /// Lets what the child left behind run on until the supervisor shuts down.
     pub fn release(self) {
         self.group.set_fate(Fate::Released);
+        if self.is_deserted.load(Ordering::Relaxed) {
+            self.supervisor.forget(&self.group);
+        }
     }
 
     /// Lets what the child left behind run on after us (`background_at_exit = "leave"`).

@@ -22,7 +22,7 @@ use super::group::{Fate, Group};
 use super::ladder;
 use super::spec::{Output, ProcessIdentity, SpawnError, Spec, Stdin};
 use super::sweep::{Adopted, Before, Hunt, sweep};
-use super::table::{Process, Table, boot_id, pid};
+use super::table::{Process, Table, boot_id, children, pid};
 use super::unix;
 use crate::port::Clock;
 
@@ -234,6 +234,18 @@ impl Inner {
     /// A hunt for the processes of one call.
     pub(super) fn hunt_call(&self, call_id: &str) -> Hunt {
         Hunt { token: self.token.clone(), call_id: Some(call_id.to_owned()), ..Hunt::default() }
+    }
+
+    /// Whether nothing is left of any child that has ended: what loses its parent becomes a child of a subreaper, and we
+    /// have none but those we started and those from before. `false` also where that is not known. Costs far less than
+    /// a walk of the process table. Blocks.
+    pub(super) fn has_no_strays(&self) -> bool {
+        if !self.settings.sweep || !unix::is_subreaper() {
+            return false;
+        }
+        let Some(children) = children(std::process::id()) else { return false };
+        let Some(adopted) = self.hunt_all().adopted else { return false };
+        !children.iter().any(|process| !process.is_zombie && adopted.includes(process))
     }
 
     /// Whether processes that left their group are looked for.

@@ -135,7 +135,7 @@ enum Verdict {
 }
 
 impl Adopted {
-    fn includes(&self, process: &Process) -> bool {
+    pub(super) fn includes(&self, process: &Process) -> bool {
         !self.registered.contains(&process.id) && !self.before.includes(process)
     }
 }

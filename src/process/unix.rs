@@ -112,6 +112,15 @@ pub fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether processes that lose their parent below this process become its children.
+pub fn is_subreaper() -> bool {
+    #[cfg(target_os = "linux")]
+    let is_one = rustix::process::child_subreaper().is_ok_and(|whom| whom.is_some());
+    #[cfg(not(target_os = "linux"))]
+    let is_one = false;
+    is_one
+}
+
 /// Duplicates a descriptor that this process was started with and can write to, by its number.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::tool_support::seq;
+use crate::tool_support::{Workspace, seq, text};
 
 const KEY: &str = "sk-live-1234567890";
 
@@ -639,6 +639,17 @@ fn a_secret_is_masked_in_result_updates_and_file_however_it_is_written_case_143(
     let output = shell.run("(sleep 0.4; printf sk-live-; sleep 0.1; echo 1234567890) & echo x");
     let file = spill(&output);
     shell.until("the file is complete", || std::fs::read_to_string(&file).unwrap() == format!("x\n{mask}\n"));
+}
+
+#[test]
+fn what_other_tools_read_is_masked_as_well_v5() {
+    let mut w = Workspace::new();
+    w.settings.masks = Masks::new([("ANTHROPIC_API_KEY".to_owned(), Secret::new(KEY))]).unwrap();
+    w.file(&format!("dir/{KEY}"), format!("key = {KEY}\n"));
+    assert_eq!(text(&w.call("ls", json!({"path": "dir"}))), "[redacted:ANTHROPIC_API_KEY]");
+    let output = w.call("read", json!({"path": format!("dir/{KEY}")}));
+    assert_eq!(text(&output), "key = [redacted:ANTHROPIC_API_KEY]\n");
+    assert!(!output.details.unwrap().to_string().contains(KEY));
 }
 
 #[test]

@@ -306,7 +306,12 @@ fn tool_lines_tell_why_a_call_failed_and_fall_back_to_ascii() {
     let error = |code: &str| json!({"error": {"code": code, "message": "m"}});
     let table = [
         (json!({"exitCode": 101, "error": {"code": "exit", "message": "m"}}), Some(4200), "!! bash exit 101 4.2s\n"),
-        (json!({"signal": 9, "exitCode": null}), Some(1), "!! bash signal 9 1ms\n"),
+        (json!({"signal": "SIGKILL", "exitCode": 137}), Some(1), "!! bash SIGKILL 1ms\n"),
+        (
+            json!({"signal": "SIGTERM", "exitCode": 143, "error": {"code": "timeout", "message": "m"}}),
+            Some(1),
+            "!! bash timeout 1ms\n",
+        ),
         (error("not_found"), Some(20), "!! bash not_found 20ms\n"),
         (error("blocked"), None, "!! bash blocked\n"),
         (json!("odd"), None, "!! bash failed\n"),

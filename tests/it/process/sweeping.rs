@@ -159,6 +159,42 @@ fn what_a_call_left_on_purpose_is_not_swept() {
     });
 }
 
+#[test]
+fn a_child_that_left_nothing_is_done_with_and_one_that_did_is_not() {
+    let Some(_) = alone("sweeping::a_child_that_left_nothing_is_done_with_and_one_that_did_is_not", "") else { return };
+    run(async {
+        become_subreaper().unwrap();
+        let supervisor = supervisor(LONG, true);
+        for _ in 0..3 {
+            let mut child = supervisor.spawn(call("c0", "true")).unwrap();
+            bounded(child.wait()).await.unwrap();
+            assert_eq!(child.survivors().await, [0; 0]);
+            child.release();
+            assert!(no_child(), "it is reaped at once");
+        }
+        let escaped = "setsid sh -c 'echo $$; exec sleep 300' &";
+        let below = "setsid sh -c 'sleep 300 & echo $!' &";
+        let kept = "sh -c 'echo $$; exec sleep 300' &";
+        for (id, command) in [("c1", escaped), ("c2", below), ("c3", kept)] {
+            let (mut child, _output, pids) = start(&supervisor, call(id, command), 1).await;
+            bounded(child.wait()).await.unwrap();
+            until("whoever told the number has ended", || {
+                status(pids[0]).is_some_and(|fields| fields[1] == std::process::id().to_string())
+            })
+            .await;
+            assert_eq!(child.survivors().await, pids, "{command}");
+            child.release();
+            // A second one finds nothing of its own beside it.
+            let mut other = supervisor.spawn(call("c4", "true")).unwrap();
+            bounded(other.wait()).await.unwrap();
+            assert_eq!(other.survivors().await, [0; 0]);
+            other.release();
+        }
+        assert_eq!(bounded(supervisor.shutdown()).await, []);
+        until("no child is left", no_child).await;
+    });
+}
+
 #[tokio::test]
 async fn a_library_sweeps_nothing() {
     let supervisor = supervisor(LONG, false);
