@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 
 use pirn::model::Write;
 use pirn::port::{Store as _, StoreError};
@@ -273,6 +274,38 @@ async fn barriers_that_wait_together_share_one_sync() {
         result.unwrap();
     }
     assert_eq!(disk.count(Call::Sync), 1);
+}
+
+#[tokio::test]
+async fn barriers_that_wait_for_a_sync_that_fails_all_fail() {
+    let place = Place::new();
+    let disk = FaultDisk::with([(Call::Sync, Fault::Error(EIO))]);
+    let store = opened(&place, &disk, Durability::Normal).await;
+    store.commit(vec![message("b", None)]).await.unwrap();
+    let results = futures_util::future::join_all((0..3).map(|_| store.sync())).await;
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    assert_eq!(disk.count(Call::Sync), 1);
+}
+
+#[tokio::test]
+async fn a_barrier_that_nobody_waits_for_any_more_still_counts() {
+    for (faults, is_ok) in [(vec![], true), (vec![(Call::Sync, Fault::Error(EIO))], false)] {
+        let place = Place::new();
+        let disk = FaultDisk::with(faults);
+        let store = opened(&place, &disk, Durability::Normal).await;
+        store.commit(vec![message("b", None)]).await.unwrap();
+        {
+            let mut left = std::pin::pin!(store.sync());
+            assert!(left.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        while disk.count(Call::Sync) == 0 {
+            tokio::task::yield_now().await;
+        }
+        // A second one may be made, since the first is not known to have ended; it hides no failure.
+        let results = [store.sync().await, store.sync().await];
+        assert_eq!(results.iter().all(Result::is_ok), is_ok, "{results:?}");
+        assert_eq!(store.commit(vec![message("c", None)]).await.is_ok(), is_ok);
+    }
 }
 
 #[tokio::test]
