@@ -5,21 +5,23 @@
 //!
 //! Must not know: where the bytes came from, beyond the name it is told.
 
-use encoding_rs::{DecoderResult, Encoding};
-
 use super::UsageError;
+use crate::model::{ByteOrder, Utf16};
 
 const ONLY_TEXT: &str = "only text can be sent";
+/// The byte-order mark of UTF-8, and the bytes of one of UTF-16.
+const UTF8_MARK: &[u8] = "\u{feff}".as_bytes();
+const UTF16_MARK: usize = 2;
 /// Bytes that are looked at to guess an encoding.
 const SAMPLE_BYTES: usize = 512;
 
 /// Decodes UTF-8, with or without a mark, and UTF-16 with one. `name` stands in the error.
 pub(super) fn decode(bytes: &[u8], name: &str) -> Result<String, UsageError> {
-    let (encoding, mark) = Encoding::for_bom(bytes).unwrap_or((encoding_rs::UTF_8, 0));
-    if encoding != encoding_rs::UTF_8 {
-        let text = decode_utf16(encoding, bytes, mark, name)?;
+    if let Some(order) = ByteOrder::of_mark(bytes) {
+        let text = decode_utf16(order, bytes, name)?;
         return if text.contains('\0') { Err(nul_in_utf16(name)) } else { Ok(text) };
     }
+    let mark = if bytes.starts_with(UTF8_MARK) { UTF8_MARK.len() } else { 0 };
     let text = decode_utf8(bytes, mark, name)?;
     match text.find('\0') {
         None => Ok(text),
@@ -58,21 +60,14 @@ fn decode_utf8(bytes: &[u8], mark: usize, name: &str) -> Result<String, UsageErr
     }
 }
 
-fn decode_utf16(encoding: &'static Encoding, bytes: &[u8], mark: usize, name: &str) -> Result<String, UsageError> {
-    let body = bytes.get(mark..).unwrap_or_default();
-    let mut decoder = encoding.new_decoder_without_bom_handling();
-    let room = decoder.max_utf8_buffer_length_without_replacement(body.len()).unwrap_or(body.len());
-    let mut text = String::with_capacity(room);
-    let (result, read) = decoder.decode_to_string_without_replacement(body, &mut text, true);
-    match result {
-        DecoderResult::InputEmpty => Ok(text),
-        DecoderResult::Malformed(bad, after) => {
-            let back = usize::from(bad).saturating_add(usize::from(after));
-            let offset = mark.saturating_add(read).saturating_sub(back);
-            Err(malformed("UTF-16", bytes, offset, name))
-        }
-        // The buffer was sized for the whole input, so this is unreachable; it still must not lose text.
-        DecoderResult::OutputFull => Err(UsageError::new(format!("{name} is too long to decode"))),
+fn decode_utf16(order: ByteOrder, bytes: &[u8], name: &str) -> Result<String, UsageError> {
+    let mut decoder = Utf16::new(order);
+    let mut text = String::with_capacity(bytes.len());
+    decoder.push(bytes.get(UTF16_MARK..).unwrap_or_default(), &mut text);
+    decoder.finish(&mut text);
+    match decoder.malformed() {
+        None => Ok(text),
+        Some(offset) => Err(malformed("UTF-16", bytes, offset.saturating_add(UTF16_MARK), name)),
     }
 }
 

@@ -22,6 +22,7 @@ mod stop;
 mod tagged;
 mod time;
 mod usage;
+mod utf16;
 
 pub use builder::MessageBuilder;
 pub use error::{ErrorKind, ErrorRecord, ErrorRow};
@@ -43,3 +44,4 @@ pub use session::{
 pub use stop::StopReason;
 pub use time::{rfc3339, stamp};
 pub use usage::{Cost, Usage};
+pub use utf16::{ByteOrder, Utf16};

@@ -54,7 +54,7 @@ fn roots(settings: &HttpSettings) -> Result<RootCertStore, ErrorRecord> {
     let system = rustls_native_certs::load_native_certs();
     store.add_parsable_certificates(system.certs);
     if store.is_empty() {
-        store.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+        store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
     Ok(store)
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::model::{ByteOrder, Utf16};
 use crate::tool::Failure;
 use crate::tool::open::{is_generated, not_a_file};
 
@@ -23,8 +24,6 @@ pub(super) const GENERATED_MAX: usize = 10 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 /// How far a NUL makes a file binary.
 const BINARY_PROBE_BYTES: usize = 8192;
-/// Bytes of decoded UTF-16 handed on at once.
-const DECODED_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
@@ -150,8 +149,8 @@ impl Source {
         };
         let mut utf16 = match encoding {
             Encoding::Utf8 => None,
-            Encoding::Utf16Le => Some(encoding_rs::UTF_16LE.new_decoder_without_bom_handling()),
-            Encoding::Utf16Be => Some(encoding_rs::UTF_16BE.new_decoder_without_bom_handling()),
+            Encoding::Utf16Le => Some(Utf16::new(ByteOrder::Little)),
+            Encoding::Utf16Be => Some(Utf16::new(ByteOrder::Big)),
         };
         let mut wanted = true;
         self.chunks(cancel, &mut |chunk| {
@@ -159,14 +158,20 @@ impl Source {
             skip = skip.saturating_sub(chunk.len());
             wanted = match &mut utf16 {
                 None => each(bytes),
-                Some(decoder) => decode(decoder, bytes, false, each),
+                Some(decoder) => {
+                    let mut text = String::with_capacity(bytes.len());
+                    decoder.push(bytes, &mut text);
+                    each(text.as_bytes())
+                }
             };
             wanted
         })?;
         if let Some(decoder) = &mut utf16
             && wanted
         {
-            decode(decoder, &[], true, each);
+            let mut text = String::new();
+            decoder.finish(&mut text);
+            each(text.as_bytes());
         }
         Ok(())
     }
@@ -239,23 +244,4 @@ fn read_some(file: &mut File, limit: usize, cancel: &CancellationToken, out: &mu
         }
     }
     Ok(())
-}
-
-fn decode(
-    decoder: &mut encoding_rs::Decoder,
-    mut bytes: &[u8],
-    last: bool,
-    each: &mut dyn FnMut(&[u8]) -> bool,
-) -> bool {
-    let mut out = vec![0; DECODED_BYTES];
-    loop {
-        let (result, read, written, _) = decoder.decode_to_utf8(bytes, &mut out, last);
-        if !each(out.get(..written).unwrap_or_default()) {
-            return false;
-        }
-        bytes = bytes.get(read..).unwrap_or_default();
-        if result == encoding_rs::CoderResult::InputEmpty {
-            return true;
-        }
-    }
 }
