@@ -15,13 +15,17 @@ use crate::config::{Env, EnvInherit, Settings};
 use crate::model::{ErrorKind, ErrorRecord, Headers, Model, Secret};
 use crate::port::Clock;
 use crate::process::mask::{Masks, looks_secret};
-use crate::process::{ChildEnv, EnvPolicy, Inherit, Output, Spec, Stdin, Supervisor, SupervisorSettings, refuse_depth};
+use crate::process::{
+    ChildEnv, EnvPolicy, Inherit, Output, Remaining, Spec, Stdin, Supervisor, SupervisorSettings, refuse_depth,
+};
 use crate::provider::catalogue::{Catalogue, Connection};
 
 /// How long a key command may take.
 const KEY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes a key command may print.
 const KEY_BYTES_MAX: u64 = 64 * 1024;
+/// Processes named where some could not be ended.
+const REMAINING_NAMED_MAX: usize = 8;
 /// What runs a key command.
 const SHELL: &str = "/bin/sh";
 
@@ -30,6 +34,28 @@ pub(super) struct Children {
     pub(super) supervisor: Supervisor,
     /// What no text may show, by name.
     secrets: Vec<(String, Secret)>,
+}
+
+/// How deep this process stands in others of its kind.
+///
+/// # Errors
+/// Kind `usage`: too deep to start (B15), or the variable holds no number.
+pub(super) fn depth(env: &Env) -> Result<u32, ErrorRecord> {
+    refuse_depth(env.text("PIRN_DEPTH")).map_err(|error| ErrorRecord::new(ErrorKind::Usage, error.to_string()))
+}
+
+/// What to tell of processes that could not be ended (X5).
+pub(super) fn left_running(remaining: &[Remaining]) -> Option<String> {
+    let name = |process: &Remaining| match process.label.as_str() {
+        "" => process.pid.to_string(),
+        label => format!("{} ({label})", process.pid),
+    };
+    let mut named: Vec<String> = remaining.iter().take(REMAINING_NAMED_MAX).map(name).collect();
+    let more = remaining.len().saturating_sub(REMAINING_NAMED_MAX);
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    (!named.is_empty()).then(|| format!("processes could not be ended and still run: {}", named.join(", ")))
 }
 
 impl Children {
@@ -44,8 +70,7 @@ impl Children {
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ErrorRecord> {
         let internal = |text: String| ErrorRecord::new(ErrorKind::Internal, text);
-        let depth = refuse_depth(env.text("PIRN_DEPTH"))
-            .map_err(|error| ErrorRecord::new(ErrorKind::Usage, error.to_string()))?;
+        let depth = depth(env)?;
         let policy = EnvPolicy {
             inherit: match settings.env.inherit {
                 EnvInherit::Filtered => Inherit::Filtered,
@@ -176,5 +201,22 @@ impl Children {
             return Err(failed("must print the key on one line and nothing else".to_owned()));
         }
         Ok(Secret::new(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{REMAINING_NAMED_MAX, left_running};
+    use crate::process::Remaining;
+
+    #[test]
+    fn what_could_not_be_ended_is_named_a_few_at_a_time_x5() {
+        let process = |pid, label: &str| Remaining { pid, label: label.to_owned() };
+        assert_eq!(left_running(&[]), None);
+        let text = "processes could not be ended and still run: 7 (bash), 8";
+        assert_eq!(left_running(&[process(7, "bash"), process(8, "")]).as_deref(), Some(text));
+        let many: Vec<Remaining> = (0..20).map(|pid| process(pid, "")).collect();
+        let told = left_running(&many).unwrap();
+        assert!(told.ends_with(&format!("7, {} more", 20 - REMAINING_NAMED_MAX)), "{told}");
     }
 }

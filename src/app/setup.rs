@@ -87,6 +87,13 @@ impl Setup {
         }
     }
 
+    /// The variables that no child of a tool sees (V2), for those who ask for more; `None` where no tool starts any.
+    pub(super) fn withheld_notice(&self) -> Option<String> {
+        let starts_children = self.tool_names.iter().any(|name| tool::starts_children(name));
+        let withheld = if starts_children { self.supervisor.withheld() } else { Vec::new() };
+        (!withheld.is_empty()).then(|| format!("withheld from children: {}", withheld.join(", ")))
+    }
+
     /// The tools that may not run twice.
     pub(super) fn never_tools(&self) -> BTreeSet<String> {
         let tools = self.options.settings.tools.iter().map(|tool| tool.spec());

@@ -17,6 +17,7 @@ mod readme;
 mod schema;
 mod settings;
 mod signals;
+mod supervised;
 mod terminals;
 mod wire;
 
