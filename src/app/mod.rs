@@ -11,6 +11,7 @@ mod children;
 mod commands;
 pub mod config;
 mod kept;
+mod key_command;
 mod log;
 mod models;
 mod outputs;

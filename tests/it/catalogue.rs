@@ -364,7 +364,7 @@ fn a_connection_carries_the_first_key_that_is_set_and_never_shows_it() {
     let openai = connect("openai/gpt-4o");
     assert_eq!(openai.key.as_ref().unwrap().expose(), "sk-openai");
     assert_eq!(openai.base_url, "https://api.openai.com/v1");
-    assert_eq!(openai.key_variables, ["OPENAI_API_KEY"]);
+    assert_eq!(openai.key_sources, ["OPENAI_API_KEY"]);
     assert!(!format!("{openai:?}{catalogue:?}").contains("sk-openai"));
     assert_eq!(connect("google/x").key.unwrap().expose(), "second");
     let mine = connect("mine/x");
