@@ -158,7 +158,9 @@ impl Shared {
                     if repairs.leaves_out_images() {
                         self.memory.refuse_images(request);
                     }
-                    key.iter().for_each(|key| self.key.accepted(key));
+                    if let Some(key) = &key {
+                        self.key.accepted(key);
+                    }
                     return Ok(Answer::Reply(Box::new(response)));
                 }
                 Err(HttpError::Failed(record)) => {

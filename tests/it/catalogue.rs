@@ -374,6 +374,15 @@ fn a_connection_carries_the_first_key_that_is_set_and_never_shows_it() {
 }
 
 #[test]
+fn a_key_that_is_no_variable_is_known_by_its_setting() {
+    let sets = [LOCAL[0], "providers.local.api_key=!pass show local"];
+    let catalogue = catalogue(&[], &sets);
+    let connection = catalogue.unsigned(&catalogue.choose("local/m").unwrap().model);
+    assert_eq!(connection.key_sources, ["providers.local.api_key"]);
+    assert!(catalogue.keys().is_empty(), "nobody has run it");
+}
+
+#[test]
 fn a_missing_key_is_an_auth_error_naming_the_variable() {
     let sets = ["providers.mine.base_url=http://h/v1", "providers.mine.api_key=${MINE}"];
     let cases = [("openai/gpt-4o", "OPENAI_API_KEY"), ("mine/x", "MINE"), ("groq/x", "GROQ_API_KEY")];

@@ -9,6 +9,7 @@ mod files;
 mod grammar;
 mod images;
 mod input;
+mod key_commands;
 mod models;
 mod outputs;
 mod pipes;

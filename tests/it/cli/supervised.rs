@@ -111,6 +111,85 @@ fn withheld_variables_are_named_once_where_a_tool_starts_children_v2() {
     }
 }
 
+/// Variables that a provider's table refers to, and what the table says.
+const BEHIND: &str = "[providers.openai.headers]
+x-gate-key = \"Basic ${GATE}\"
+x-team = \"${TEAM}\"
+x-trace = \"${TRACE}\"
+x-home = \"${HOME}\"
+[providers.other]
+base_url = \"http://me:${PASS}@127.0.0.1:9/v1\"
+api_key = \"${OTHER}\"
+[providers.plain]
+base_url = \"http://${NODE}/v1\"
+";
+
+#[test]
+fn variables_behind_headers_keys_and_addresses_are_withheld_and_masked_where_they_are_passed_v1_v5() {
+    let values = [
+        ("GATE", "gate-value"),
+        ("TEAM", "platform"),
+        ("TRACE", "trace0123456789abc"),
+        ("HOME", "/nonexistent"),
+        ("PASS", "pass-value"),
+        ("OTHER", "other-value"),
+        ("NODE", "node.example"),
+    ];
+    let command = "echo $GATE/$TEAM/$TRACE/$HOME/$PASS/$OTHER/$NODE; cat seen.txt";
+    let run = |more: &str| {
+        let (text, output) = told(command, |mut call| {
+            for (name, value) in values {
+                call = call.env(name, value);
+            }
+            let call = call.file("seen.txt", "gate-value platform trace0123456789abc Basic gate-value");
+            call.file("c.toml", format!("{more}\n{BEHIND}")).env("PIRN_CONFIG", "c.toml")
+        });
+        assert!(output.stderr.is_empty(), "{}", output.stderr);
+        text
+    };
+    // A word under a name that says nothing of a secret is none, and stays in texts.
+    let file = "[redacted:GATE] platform [redacted:TRACE] [redacted:providers.openai.headers.x-gate-key]";
+    assert_eq!(run("env.inherit = \"all\""), format!("////nonexistent///node.example\n{file}"));
+    let passed = "[redacted:GATE]/platform/[redacted:TRACE]//nonexistent/[redacted:PASS]/[redacted:OTHER]/node.example";
+    let pass = "env.pass = [\"GATE\", \"TEAM\", \"TRACE\", \"PASS\", \"OTHER\"]";
+    assert_eq!(run(pass), format!("{passed}\n{file}"));
+    // A glob is not the name.
+    assert!(run("env.pass = [\"G*\", \"P*\"]").starts_with("////nonexistent///"));
+}
+
+#[test]
+fn keys_have_the_name_of_their_variable_or_of_their_setting_v5() {
+    let shows = |config: &str| {
+        let (text, _) = told("cat seen.txt", |call| {
+            let call = call.file("c.toml", config).env("PIRN_CONFIG", "c.toml").env("PART", "part-of-a-key");
+            call.file("seen.txt", "literal-key-1 part-of-a-key pre-part-of-a-key fallback-key")
+        });
+        text
+    };
+    assert_eq!(
+        shows("[providers.a]\nbase_url = \"http://h\"\napi_key = \"pre-${PART}\"\n"),
+        "literal-key-1 [redacted:PART] [redacted:providers.a.api_key] fallback-key"
+    );
+    assert_eq!(
+        shows("[providers.a]\nbase_url = \"http://h\"\napi_key = \"${NO:-fallback-key}\"\n"),
+        "literal-key-1 part-of-a-key pre-part-of-a-key [redacted:providers.a.api_key]"
+    );
+    let place = Place::new();
+    let server = Server::start([chat_tool("bash", json!({"command": "cat seen.txt"})), chat_text("done")]);
+    let call = Pirn::of_server(&server, ["-t", "bash", "x"]).at(&place);
+    let config = place.home().join("config/pirn.toml");
+    std::fs::create_dir(place.home().join("config")).unwrap();
+    std::fs::write(&config, "[providers.'my gate']\nbase_url = \"http://h\"\napi_key = \"literal-key-1\"\n").unwrap();
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let output = call.file("seen.txt", "literal-key-1").run();
+    assert_eq!(
+        (output.code(), seen(&server).as_str()),
+        (0, "[redacted:providers.\"my gate\".api_key]"),
+        "{}",
+        output.stderr
+    );
+}
+
 /// A process of another user: pirn, which is nobody, may not signal it.
 const UNREACHABLE: &str = "cp $(command -v setpriv) rise && chmod 4755 rise";
 
