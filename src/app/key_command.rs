@@ -209,3 +209,60 @@ async fn read_some(from: &mut Option<OutputReader>, into: &mut Vec<u8>) -> io::R
     into.extend_from_slice(chunk.get(..room).unwrap_or_default());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+
+    use super::{KeyCommand, TIMEOUT};
+    use crate::model::ErrorKind;
+    use crate::port::{Clock, SystemClock};
+    use crate::process::mask::Masks;
+    use crate::process::{ChildEnv, EnvPolicy, Supervisor, SupervisorSettings};
+
+    /// A clock for which the longest wait is over at once.
+    struct Hasty(SystemClock);
+
+    #[async_trait]
+    impl Clock for Hasty {
+        fn now_ms(&self) -> u64 {
+            self.0.now_ms()
+        }
+
+        fn monotonic_ms(&self) -> u64 {
+            self.0.monotonic_ms()
+        }
+
+        async fn sleep(&self, duration: Duration) {
+            if duration < TIMEOUT {
+                self.0.sleep(duration).await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_does_not_end_is_ended_key_1() {
+        let clock: Arc<dyn Clock> = Arc::new(Hasty(SystemClock::new()));
+        let env = ChildEnv::new(EnvPolicy::default(), vec![("PATH".into(), "/usr/bin:/bin".into())]);
+        let settings = SupervisorSettings { env, grace: Duration::ZERO, sweep: false };
+        let supervisor = Supervisor::new(settings, Arc::clone(&clock)).unwrap();
+        let command = KeyCommand {
+            provider: "p".to_owned(),
+            command: "trap '' TERM; sleep 300".to_owned(),
+            name: "providers.p.api_key".to_owned(),
+            origin: "c.toml:1:1".to_owned(),
+            cwd: PathBuf::from("/"),
+            supervisor: supervisor.clone(),
+            masks: Masks::default(),
+            clock,
+        };
+        let error = command.run().await.unwrap_err();
+        assert_eq!((error.kind, error.provider.as_deref()), (ErrorKind::Auth, Some("p")));
+        assert!(error.message.ends_with("(c.toml:1:1) did not end within 30 s"), "{}", error.message);
+        assert_eq!(supervisor.shutdown().await, []);
+    }
+}
