@@ -11,6 +11,7 @@ mod children;
 mod commands;
 pub mod config;
 mod kept;
+mod key_command;
 mod log;
 mod models;
 mod outputs;
@@ -43,7 +44,11 @@ use crate::process;
 use crate::turn;
 
 /// Runs a command line, program name first, to its end. Never panics, and prints what is owed before it returns.
+///
+/// This is the entry of the binary and takes the process for its own: it adopts orphans below it (X4), ignores SIGXFSZ,
+/// listens to signals and replaces the panic hook. A program that embeds the loop uses [`crate::agent`] instead.
 pub fn run(argv: Vec<OsString>) -> Exit {
+    take_process();
     let env = Env::from_process();
     quiet_panics(env.switch("PIRN_BACKTRACE"));
     let screen = Screen::before_settings(&env, wished_json(&argv));
@@ -58,6 +63,13 @@ pub fn run(argv: Vec<OsString>) -> Exit {
     let exit = exit.unwrap_or_else(|panic| internal(&screen, &panic_text(&*panic)));
     tracing::info!(code = exit.code, signal = ?exit.raise, "exit");
     exit
+}
+
+/// What concerns the process as a whole, before it has threads and children.
+fn take_process() {
+    process::unix::survive_file_size_limit();
+    // Where the system refuses, what leaves its group is still looked for by its token.
+    drop(process::unix::become_subreaper());
 }
 
 /// The JSON level that the command line names, by the flag or by `--set`, before anything in it is checked.

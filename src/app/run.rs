@@ -13,7 +13,6 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
-use super::apart;
 use super::kept::Kept;
 use super::log::{self, Log};
 use super::outputs::Wanted;
@@ -24,6 +23,7 @@ use super::setup::Setup;
 use super::signals::{Signals, cause_of};
 use super::start::{self, Deadline, Ready, Refused, Start};
 use super::verdict::{Verdict, exit_unstored};
+use super::{apart, children};
 use crate::agent::{Agent, AgentError, Listener};
 use crate::cli::RunArgs;
 use crate::config::{self, Env, Settings};
@@ -137,6 +137,11 @@ impl Running {
             Some(start) => start,
             None => Start::Continue,
         };
+        if self.settings.output.verbosity > 0
+            && let Some(notice) = self.setup.withheld_notice()
+        {
+            tell(&handle, Msg::Notice(notice)).await;
+        }
         let agent = match self.agent(&start) {
             Ok(agent) => agent,
             Err(error) => {
@@ -266,7 +271,13 @@ impl Running {
                     // The run is over; its verdict stays.
                     let _heard = cause_of(signal);
                 }
-                _remaining = &mut ending => return true,
+                remaining = &mut ending => {
+                    if let Some(message) = children::left_running(&remaining) {
+                        let ts = self.deadline.clock.now_ms();
+                        tell(&self.printer.handle(), Msg::Warning { code: "children", message, ts }).await;
+                    }
+                    return true;
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Map;
 
-use super::children::Children;
+use super::children::{Children, Key};
 use crate::agent::{AgentOptions, Limits, QueueMode, ToolEnv};
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
@@ -21,7 +21,7 @@ use crate::port::{Clock, Ids, Provider, Replay, StreamOptions, Timeouts};
 use crate::process::Supervisor;
 use crate::process::mask::Masks;
 use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
-use crate::provider::chat::{ChatProvider, ChatSettings};
+use crate::provider::chat::{ChatProvider, ChatSettings, KeySource};
 use crate::provider::demo::DemoProvider;
 use crate::provider::http::{HttpClient, HttpSettings, ProxySettings};
 use crate::tool::{self, Confinement};
@@ -85,6 +85,13 @@ impl Setup {
             active_tool_names: self.tool_names.clone(),
             extra: Map::new(),
         }
+    }
+
+    /// The variables that no child of a tool sees (V2), for those who ask for more; `None` where no tool starts any.
+    pub(super) fn withheld_notice(&self) -> Option<String> {
+        let starts_children = self.tool_names.iter().any(|name| tool::starts_children(name));
+        let withheld = if starts_children { self.supervisor.withheld() } else { Vec::new() };
+        (!withheld.is_empty()).then(|| format!("withheld from children: {}", withheld.join(", ")))
     }
 
     /// The tools that may not run twice.
@@ -172,21 +179,21 @@ pub(super) async fn build(
         Some(_) | None => located(error, settings, "model"),
     });
     let Choice { model, thinking, warnings, .. } = chosen?;
-    let mut children = Children::new(settings, env, &catalogue, clock)?;
+    let children = Children::new(settings, env, &catalogue, clock)?;
     let connection = catalogue.unsigned(&model);
     let http = http(&connection, env, settings, clock)?;
-    let key = children.key(&catalogue, &model, cwd, clock).await?;
-    let connection = Connection { key, ..connection };
-    children.hide(&connection);
-    let masks = children.masks()?;
+    let Key { secret, source } = children.key(&catalogue, settings, &model, cwd, clock).await?;
+    let connection = Connection { key: secret, ..connection };
+    children.hide(&connection)?;
+    let masks = children.masks.clone();
     let short = masks.too_short().join(", ");
-    let tools = tool::builtin(&tool_settings(settings, env, &children, masks.clone(), clock), &names);
+    let tools = tool::builtin(&tool_settings(settings, env, &children, clock), &names);
     let context = config::context_files(settings, cwd, env);
     let warnings = settings.warnings.iter().cloned().chain(context.warnings.iter().cloned()).chain(warnings);
     let short = (!short.is_empty()).then(|| format!("{short} is too short to be masked where a tool shows it"));
     let warnings = warnings.chain(short).collect();
     let mut options = AgentOptions::new(
-        provider(&connection, http),
+        provider(&connection, source, http),
         crate::agent::Settings {
             system_prompt: system_prompt::build(
                 settings.system.as_deref().unwrap_or_default(),
@@ -226,13 +233,7 @@ fn of_stored_model(mut error: ErrorRecord) -> ErrorRecord {
     error
 }
 
-fn tool_settings(
-    settings: &Settings,
-    env: &Env,
-    children: &Children,
-    masks: Masks,
-    clock: &Arc<dyn Clock>,
-) -> tool::ToolSettings {
+fn tool_settings(settings: &Settings, env: &Env, children: &Children, clock: &Arc<dyn Clock>) -> tool::ToolSettings {
     let (read, bash) = (&settings.tools.read, &settings.tools.bash);
     tool::ToolSettings {
         read: tool::ReadSettings {
@@ -257,7 +258,7 @@ fn tool_settings(
         home: env.home(),
         temporary: env.path("TMPDIR").unwrap_or_else(|| PathBuf::from(TEMPORARY)),
         children: Some(children.supervisor.clone()),
-        masks,
+        masks: children.masks.clone(),
         clock: Arc::clone(clock),
     }
 }
@@ -333,13 +334,18 @@ fn http(
     Ok(Some(http))
 }
 
-fn provider(connection: &Connection, http: Option<HttpClient>) -> Arc<dyn Provider> {
+fn provider(
+    connection: &Connection,
+    key_source: Option<Arc<dyn KeySource>>,
+    http: Option<HttpClient>,
+) -> Arc<dyn Provider> {
     let Some(http) = http else { return Arc::new(DemoProvider) };
     let chat = ChatSettings {
         api_key: connection.key.clone(),
+        key_source,
         // The catalogue has already refused a missing key.
         key_required: false,
-        key_hint: connection.key_variables.clone(),
+        key_hint: connection.key_sources.clone(),
         headers: connection.headers.clone(),
         ..ChatSettings::keyless(connection.provider.as_str())
     };

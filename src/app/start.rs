@@ -18,7 +18,7 @@ use super::resume::{self, Next};
 use super::run::{Files, tell};
 use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
-use super::{apart, attach};
+use super::{apart, attach, children};
 use crate::agent;
 use crate::cli::{self, PromptIo, RunArgs};
 use crate::config::{self, Env, Settings};
@@ -126,6 +126,7 @@ pub(super) async fn ready(
     let (log, read) = read_files(args, env, screen, signals, deadline).await?;
     deadline.timeout = read.settings.limits.timeout;
     *screen = Screen::new(env, &read.settings);
+    children::depth(env)?;
     // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
     cli::plan(&args.prompt_request(), cli::stdin_kind()).map_err(Refused::Usage)?;
     let ids: Arc<dyn Ids> = Arc::new(UuidIds::new());

@@ -6,9 +6,11 @@
 //!
 //! Must not know: layers, files.
 
+use std::collections::BTreeMap;
+
 use super::Env;
 use super::error::{ConfigError, Origin};
-use super::expand::{ExpandError, expand};
+use super::expand::{ExpandError, expand, references};
 use super::read::{later, quoted};
 use super::read_table::is_header_value;
 use super::schema::{HOOKS, MCP_SERVERS, NAMED_LATER, PROVIDERS, SETTINGS, TOOLS};
@@ -87,6 +89,7 @@ fn finish_provider(
         }
     };
     let mut wrong = Vec::new();
+    provider.credentials = credentials(provider);
     if let Some(url) = &provider.base_url {
         let key = format!("{prefix}.base_url");
         match expand(url, env) {
@@ -109,6 +112,21 @@ fn finish_provider(
     provider.headers = headers;
     provider.unset = unset;
     errors.extend(wrong);
+}
+
+/// The variables behind credentials of a provider other than its key, from texts that are not expanded yet.
+fn credentials(provider: &ProviderSettings) -> BTreeMap<String, bool> {
+    let headers = provider.headers.iter().filter_map(|(name, value)| Some((value?, Headers::is_secret_name(name))));
+    // A user or a query, which may hold a key.
+    let url = provider.base_url.as_deref().filter(|url| url.contains(['@', '?'])).map(|url| (url, true));
+    let mut found = BTreeMap::new();
+    for (text, is_secret) in headers.chain(url) {
+        // A malformed reference is an error of its own.
+        for name in references(text).unwrap_or_default() {
+            *found.entry(name).or_default() |= is_secret;
+        }
+    }
+    found
 }
 
 /// A command tool, a hook or a server: what it needs, and that there is none in this version.

@@ -62,7 +62,7 @@
 //! | path | relative to the file the key stands in, else to the working directory; `~/` is the home directory. `tools.roots` is relative to the run's working directory wherever it stands |
 //! | program | a name on `PATH`, or with a slash a path |
 //! | `env`, `headers`, `url`, `base_url`, `cwd`, `command` | `${NAME}` and `${NAME:-default}` are expanded, but not in a line for a shell, which expands it itself |
-//! | `api_key` | `"$NAME"` or `"${NAME}"`; `"!command"` = what it prints; `""` = none; written out only in the user's own file of mode 0600, or one that was named |
+//! | `api_key` | `"$NAME"` or `"${NAME}"`; `"!command"` = what it prints on one line, run by `sh` before the first request and again after a 401; `""` = none; written out only in the user's own file of mode 0600, or one that was named |
 //!
 //! Keys that begin with `x-` are ignored anywhere.
 //!

@@ -417,6 +417,9 @@ pub struct ProviderSettings {
     pub api_key: Option<ApiKey>,
     /// References are expanded.
     pub headers: Headers,
+    /// The variables that headers refer to, and an address that holds a user or a query; with `true` those of a header
+    /// that is named like a credential, and of the address.
+    pub credentials: BTreeMap<String, bool>,
     /// `None` = the proxy variables. May hold a password.
     pub proxy: Option<Secret>,
     pub ca_file: Option<PathBuf>,

@@ -196,6 +196,11 @@ impl EnvPolicy {
     }
 }
 
+/// Whether a variable is one that programs need to find their way, whatever is withheld beside: `HOME`, `PATH`.
+pub fn is_core(name: &str) -> bool {
+    CORE_NAMES.iter().any(|pattern| matches(pattern, name))
+}
+
 /// Whether a glob with `*` and `?` matches a whole name, without regard to ASCII case.
 fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();

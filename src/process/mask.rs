@@ -1,12 +1,12 @@
 //! Secrets kept out of what children, hooks and servers print (tool rule V5).
 //!
 //! Keeps true: no value of [`Masks`] passes, however its bytes are split; a byte that can not begin a value is never
-//! held back; without values nothing is copied or looked at.
+//! held back; without values nothing is copied or looked at; what is learned later holds everywhere from then on.
 //!
 //! Must not know: which values are secret and why, where the text goes.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value};
@@ -35,19 +35,25 @@ pub fn looks_secret(value: &str) -> bool {
 #[error("the secrets to mask are too many or too long")]
 pub struct MaskError(#[source] aho_corasick::BuildError);
 
-/// The values to mask and their names. Cheap to clone.
+/// The values to mask and their names. Clones share them, and learn what one of them learns.
 #[derive(Clone, Default)]
 pub struct Masks {
-    /// `None`: there is nothing to mask.
-    needles: Option<Arc<Needles>>,
-    too_short: Arc<[String]>,
+    known: Arc<RwLock<Known>>,
 }
 
 impl std::fmt::Debug for Masks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = self.needles.iter().flat_map(|needles| &needles.masks).map(String::as_str);
+        let needles = self.needles();
+        let names = needles.iter().flat_map(|needles| &needles.masks).map(String::as_str);
         f.debug_list().entries(names).finish()
     }
+}
+
+#[derive(Default)]
+struct Known {
+    /// `None`: there is nothing to mask.
+    needles: Option<Arc<Needles>>,
+    too_short: Vec<String>,
 }
 
 struct Needles {
@@ -67,7 +73,23 @@ impl Masks {
     /// # Errors
     /// There are more bytes of secrets than a search can be built for (gigabytes).
     pub fn new(secrets: impl IntoIterator<Item = (String, Secret)>) -> Result<Self, MaskError> {
-        let (mut values, mut masks, mut too_short) = (Vec::<String>::new(), Vec::new(), Vec::new());
+        let masks = Self::default();
+        masks.learn(secrets)?;
+        Ok(masks)
+    }
+
+    /// Masks further values, everywhere: in all clones, and in streams from their next piece on.
+    ///
+    /// # Errors
+    /// As those of [`Masks::new`]; nothing is learned then.
+    pub fn learn(&self, secrets: impl IntoIterator<Item = (String, Secret)>) -> Result<(), MaskError> {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let (mut values, mut masks) = known
+            .needles
+            .as_ref()
+            .map_or_else(Default::default, |needles| (needles.values.clone(), needles.masks.clone()));
+        let mut too_short = Vec::new();
+        let before = values.len();
         for (name, secret) in secrets {
             let value = secret.expose().trim();
             if value.is_empty() || values.iter().any(|known| known == value) {
@@ -80,80 +102,56 @@ impl Masks {
             values.push(value.to_owned());
             masks.push(format!("{MASK_START}{name}]"));
         }
-        let too_short = too_short.into();
-        let Some(longest) = values.iter().map(String::len).max() else {
-            return Ok(Self { needles: None, too_short });
-        };
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values).map_err(MaskError)?;
-        Ok(Self { needles: Some(Arc::new(Needles { finder, values, masks, longest })), too_short })
+        if values.len() > before {
+            known.needles = Some(Arc::new(Needles::new(values, masks)?));
+        }
+        known.too_short.append(&mut too_short);
+        Ok(())
+    }
+
+    fn needles(&self) -> Option<Arc<Needles>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).needles.clone()
     }
 
     /// Names whose values are too short to mask; worth one warning.
-    pub fn too_short(&self) -> &[String] {
-        &self.too_short
+    pub fn too_short(&self) -> Vec<String> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).too_short.clone()
     }
 
     /// Whether nothing is ever masked.
     pub fn is_empty(&self) -> bool {
-        self.needles.is_none()
+        self.known.read().unwrap_or_else(PoisonError::into_inner).needles.is_none()
     }
 
     /// A whole text, masked.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let Some(needles) = &self.needles else { return Cow::Borrowed(text) };
-        if needles.finder.is_match(text) {
-            Cow::Owned(needles.finder.replace_all(text, &needles.masks))
-        } else {
-            Cow::Borrowed(text)
-        }
+        self.needles().map_or(Cow::Borrowed(text), |needles| needles.text(text))
     }
 
     /// Masks every string of a value, names of properties included.
     pub fn value(&self, value: &mut Value) {
-        if !self.is_empty() {
-            self.mask_value(value);
-        }
-    }
-
-    /// Nesting is that of a parsed value, which is bounded.
-    fn mask_value(&self, value: &mut Value) {
-        match value {
-            Value::String(text) => {
-                if let Cow::Owned(masked) = self.text(text) {
-                    *text = masked;
-                }
-            }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.mask_value(item)),
-            Value::Object(map) => self.mask_map(map),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        if let Some(needles) = self.needles() {
+            needles.value(value);
         }
     }
 
     /// Masks every string of an object, names of properties included.
     pub fn object(&self, map: &mut Map<String, Value>) {
-        if !self.is_empty() {
-            self.mask_map(map);
-        }
-    }
-
-    fn mask_map(&self, map: &mut Map<String, Value>) {
-        map.values_mut().for_each(|item| self.mask_value(item));
-        if map.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {
-            let pairs = std::mem::take(map).into_iter();
-            map.extend(pairs.map(|(key, item)| (self.text(&key).into_owned(), item)));
+        if let Some(needles) = self.needles() {
+            needles.object(map);
         }
     }
 
     /// A masker of one stream of bytes.
     pub fn stream(&self) -> Masker {
-        Masker { needles: self.needles.clone(), held: Vec::new() }
+        Masker { masks: self.clone(), held: Vec::new() }
     }
 }
 
 /// Masks a stream piece by piece. Holds back at most the longest value less one byte, and only what may be the
 /// beginning of a value.
 pub struct Masker {
-    needles: Option<Arc<Needles>>,
+    masks: Masks,
     held: Vec<u8>,
 }
 
@@ -166,12 +164,12 @@ impl std::fmt::Debug for Masker {
 impl Masker {
     /// Whether nothing is ever masked, so that a caller may pass its bytes by.
     pub fn is_idle(&self) -> bool {
-        self.needles.is_none()
+        self.masks.is_empty()
     }
 
     /// Takes the next bytes and appends to `out` what is certain.
     pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        let Some(needles) = &self.needles else {
+        let Some(needles) = self.masks.needles() else {
             out.extend_from_slice(bytes);
             return;
         };
@@ -189,7 +187,7 @@ impl Masker {
 
     /// The stream has ended: appends what was held back, which is no whole value. The masker may begin a new stream.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
-        let Some(needles) = &self.needles else { return };
+        let Some(needles) = self.masks.needles() else { return };
         let rest = std::mem::take(&mut self.held);
         // Held back for a longer value, it may still be a shorter one.
         let mut from = 0;
@@ -203,6 +201,42 @@ impl Masker {
 }
 
 impl Needles {
+    fn new(values: Vec<String>, masks: Vec<String>) -> Result<Self, MaskError> {
+        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values).map_err(MaskError)?;
+        let longest = values.iter().map(String::len).max().unwrap_or_default();
+        Ok(Self { finder, values, masks, longest })
+    }
+
+    fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.finder.is_match(text) {
+            Cow::Owned(self.finder.replace_all(text, &self.masks))
+        } else {
+            Cow::Borrowed(text)
+        }
+    }
+
+    /// Nesting is that of a parsed value, which is bounded.
+    fn value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                if let Cow::Owned(masked) = self.text(text) {
+                    *text = masked;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(map) => self.object(map),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn object(&self, map: &mut Map<String, Value>) {
+        map.values_mut().for_each(|item| self.value(item));
+        if map.keys().any(|key| matches!(self.text(key), Cow::Owned(_))) {
+            let pairs = std::mem::take(map).into_iter();
+            map.extend(pairs.map(|(key, item)| (self.text(&key).into_owned(), item)));
+        }
+    }
+
     fn push_mask(&self, pattern: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(self.masks.get(pattern).map(String::as_bytes).unwrap_or_default());
     }

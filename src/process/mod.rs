@@ -24,7 +24,7 @@ pub mod unix;
 
 pub use child::{Child, OutputReader, Stopped};
 pub use depth::{DEPTH_MAX, DepthError, refuse_depth};
-pub use env::{ChildEnv, EnvPolicy, Inherit};
+pub use env::{ChildEnv, EnvPolicy, Inherit, is_core};
 pub use orphan::{LeftReason, OrphanOutcome, stop_orphan};
 pub use spec::{Exited, Output, ProcessIdentity, SpawnError, Spec, Stdin};
 pub use supervisor::{Remaining, Supervisor, SupervisorSettings};

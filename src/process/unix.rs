@@ -59,14 +59,27 @@ pub fn is_writable(descriptor: BorrowedFd<'_>, wait: Duration) -> bool {
     unsafe { libc::poll(&raw mut asked, 1, wait_ms) != 0 }
 }
 
+/// Makes a write beyond the limit on a file's size (`ulimit -f`) an error of that write, `EFBIG`, instead of the death of
+/// the process. For the binary only: an embedding program decides for itself. Children get the default action back.
+pub fn survive_file_size_limit() {
+    // SAFETY: `SIG_IGN` is a valid disposition for this signal; the call touches no memory of ours. It cannot fail for a
+    // signal that may be ignored.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Signals that this process ignores for itself and that programs expect to die of.
+const RESTORED: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+
 /// The first descriptor behind the standard streams.
 #[cfg(target_os = "linux")]
 const FIRST_OTHER: libc::c_uint = 3;
 
-/// Has the child lead a session and a group of its own, without a terminal, and keep nothing open beside its standard
-/// streams (X1, X2). `setsid` is alone: it makes the group too, and would fail after a `setpgid`.
+/// Has the child lead a session and a group of its own, without a terminal, keep nothing open beside its standard
+/// streams, and hear all signals, whatever this process blocks (X1, X2). `setsid` is alone: it makes the group too, and
+/// would fail after a `setpgid`.
 pub(super) fn detach(command: &mut Command) {
     let hook = || {
+        restore_signals()?;
         // SAFETY: `setsid` takes no argument and touches no memory of ours.
         if unsafe { libc::setsid() } == -1 {
             return Err(io::Error::last_os_error());
@@ -74,9 +87,28 @@ pub(super) fn detach(command: &mut Command) {
         close_others();
         Ok(())
     };
-    // SAFETY: the hook runs between fork and exec. It makes two system calls, which are safe to make there, takes no
+    // SAFETY: the hook runs between fork and exec. It makes a few system calls, which are safe to make there, takes no
     // lock and allocates nothing: the error it may return is a number.
     unsafe { command.pre_exec(hook) };
+}
+
+/// Gives the signals of [`RESTORED`] their default action and unblocks all. What else was ignored when this process
+/// started stays so (`nohup`).
+fn restore_signals() -> io::Result<()> {
+    for signal in RESTORED {
+        // SAFETY: `SIG_DFL` is a valid disposition for every signal; the call is safe between fork and exec.
+        if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` fills the set before the other call reads it; a null old set is not written. Both are safe
+    // between fork and exec.
+    let blocked = unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut())
+    };
+    if blocked == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Marks everything behind the standard streams to be closed at exec. Ours is marked already when it is opened; this

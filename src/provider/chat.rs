@@ -1,11 +1,12 @@
 //! OpenAI Chat Completions and the servers compatible with it, as a [`Provider`].
 //!
-//! Keeps true: one attempt per request, but for repairs the server itself asked for (OC-18); the key stands in one
-//! header and in no URL, error or event; every failure is the end of the stream.
+//! Keeps true: one attempt per request, but for repairs the server itself asked for (OC-18) and one with a renewed key
+//! (KEY-2); the key stands in one header and in no URL, error or event; every failure is the end of the stream.
 //!
 //! Must not know: loops, tools, sessions, the environment.
 
 mod guard;
+mod key;
 mod memory;
 mod reply;
 
@@ -17,6 +18,8 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
 use self::guard::Guard;
+pub use self::key::KeySource;
+use self::key::{Key, Renewal};
 use self::memory::Memory;
 use self::reply::{LateBreak, Reply};
 use crate::model::{AssistantHead, Diagnostic, ErrorKind, ErrorRecord, Headers, Secret};
@@ -36,6 +39,8 @@ pub struct ChatSettings {
     pub provider: String,
     /// The configured key; the one of a request beats it.
     pub api_key: Option<Secret>,
+    /// Where another one may come from when a server refuses it (KEY-2).
+    pub key_source: Option<Arc<dyn KeySource>>,
     /// Whether a request without a key fails before it is sent.
     pub key_required: bool,
     /// What would supply a key, as users write it: `OPENAI_API_KEY`, `providers.local.api_key`.
@@ -52,6 +57,7 @@ impl ChatSettings {
         Self {
             provider: provider.into(),
             api_key: None,
+            key_source: None,
             key_required: false,
             key_hint: Vec::new(),
             headers: Headers::new(),
@@ -69,6 +75,7 @@ pub struct ChatProvider {
 #[derive(Debug)]
 struct Shared {
     settings: ChatSettings,
+    key: Key,
     http: HttpClient,
     memory: Memory,
 }
@@ -76,7 +83,8 @@ struct Shared {
 impl ChatProvider {
     /// A provider over a client; sends nothing.
     pub fn new(settings: ChatSettings, http: HttpClient) -> Self {
-        Self { shared: Arc::new(Shared { settings, http, memory: Memory::default() }) }
+        let key = Key::new(settings.api_key.clone(), settings.key_source.clone());
+        Self { shared: Arc::new(Shared { settings, key, http, memory: Memory::default() }) }
     }
 }
 
@@ -94,6 +102,17 @@ impl Provider for ChatProvider {
     }
 }
 
+/// The status of a refused key.
+const UNAUTHORIZED: u16 = 401;
+/// The header that holds the key.
+const AUTHORIZATION: &str = "authorization";
+
+/// What came of a request.
+enum Answer {
+    Reply(Box<Response>),
+    Refused(Box<Refusal>, ErrorRecord),
+}
+
 /// The parts of a request that stay the same when it is repaired.
 struct Call<'a> {
     request: &'a LlmRequest,
@@ -109,28 +128,27 @@ struct Call<'a> {
 impl Shared {
     /// Sends a request; what comes of it is masked.
     async fn open(&self, request: &LlmRequest) -> Result<Inner, ErrorRecord> {
-        let headers = self.headers(request);
-        let context = self.context(request, &headers);
+        let key = self.key(request);
+        let headers = self.headers(request, key.as_ref());
+        let context = self.context(key.as_ref(), &headers);
         let guard = Guard::new(&context.secrets);
-        match self.send(request, headers, context, &guard).await {
-            Ok(inner) => Ok(guard.stream(inner)),
-            Err(record) => Err(guard.record(record)),
+        let mut call = self.prepare(request, headers, context, &guard).map_err(|record| guard.record(record))?;
+        match self.send(&mut call, key).await {
+            Ok(Answer::Reply(response)) => Ok(call.reply(*response)),
+            Ok(Answer::Refused(refusal, record)) => Ok(call.refused(&refusal, record)),
+            Err(record) => Err(call.guard.record(record)),
         }
     }
 
-    async fn send(
-        &self,
-        request: &LlmRequest,
-        headers: Headers,
-        context: ErrorContext,
-        guard: &Guard,
-    ) -> Result<Inner, ErrorRecord> {
-        let mut call = self.prepare(request, headers, context, guard)?;
+    async fn send(&self, call: &mut Call<'_>, mut key: Option<Secret>) -> Result<Answer, ErrorRecord> {
+        let request = call.request;
         let mut repairs = self.memory.repairs(&request.model);
-        let mut repaired = 0;
+        let (mut attempt, mut repaired, mut renewed) = (0, 0, false);
+        // Ends: a request is repaired a few times and signed anew once.
         loop {
             let body = call.body(&repairs)?;
-            let (attempt, begun_ms) = (repaired + 1, self.http.clock().monotonic_ms());
+            attempt += 1;
+            let begun_ms = self.http.clock().monotonic_ms();
             tracing::debug!(model = request.model.spec(), attempt, bytes = body.len(), "request started");
             let answer = self.http.post(call.post(&body)).await;
             let waited_ms = self.http.clock().monotonic_ms().saturating_sub(begun_ms);
@@ -140,7 +158,10 @@ impl Shared {
                     if repairs.leaves_out_images() {
                         self.memory.refuse_images(request);
                     }
-                    return Ok(call.reply(response));
+                    if let Some(key) = &key {
+                        self.key.accepted(key);
+                    }
+                    return Ok(Answer::Reply(Box::new(response)));
                 }
                 Err(HttpError::Failed(record)) => {
                     tracing::debug!(kind = record.kind.as_str(), attempt, waited_ms, "request failed");
@@ -149,10 +170,15 @@ impl Shared {
                 Err(HttpError::Status(refusal)) => refusal,
             };
             tracing::debug!(status = refusal.status, attempt, waited_ms, "request refused");
+            if !renewed && let Some(other) = self.renewed(call, key.as_ref(), &refusal).await {
+                renewed = true;
+                key = Some(other);
+                continue;
+            }
             let record = http_error(refusal.status, &refusal.headers, &refusal.body, &refusal.context);
             let repair = repair_for(refusal.status, &record.message, &body, &call.compat, &repairs);
             let Some(repair) = repair.filter(|_| repaired < REPAIRS_PER_REQUEST_MAX) else {
-                return Ok(call.refused(&refusal, record));
+                return Ok(Answer::Refused(refusal, record));
             };
             repaired += 1;
             repairs.add(repair);
@@ -163,15 +189,47 @@ impl Shared {
         }
     }
 
-    /// The key of a request; its own beats the configured one.
-    fn key<'a>(&'a self, request: &'a LlmRequest) -> Option<&'a Secret> {
-        request.options.api_key.as_ref().or(self.settings.api_key.as_ref())
+    /// Signs a call anew whose key was refused, if its source has another one (KEY-2). Returns that.
+    async fn renewed(&self, call: &mut Call<'_>, key: Option<&Secret>, refusal: &Refusal) -> Option<Secret> {
+        let is_ours = call.request.options.api_key.is_none() && is_signed_with(&call.headers, key?);
+        // Behind a redirect to somewhere else the key was not even sent.
+        if refusal.status != UNAUTHORIZED || !is_ours || refusal.context.key_stayed_at.is_some() {
+            return None;
+        }
+        let code = || "key_refresh".to_owned();
+        let unchanged = match self.key.renew(key?).await {
+            Renewal::Renewed(other) => {
+                let message = "the key was refused and renewed".to_owned();
+                call.before.push(ProviderEvent::Note(Diagnostic { code: code(), message }));
+                return Some(self.sign(call, other));
+            }
+            Renewal::Same => "the key was refused, and its source gave the same one again".to_owned(),
+            Renewal::Failed(record) => format!("the key was refused, and there is no other: {}", record.message),
+            Renewal::None => return None,
+        };
+        call.before.push(ProviderEvent::Warning { code: code(), message: unchanged });
+        None
     }
 
-    fn headers(&self, request: &LlmRequest) -> Headers {
+    /// Replaces the key of a call. Texts must show neither.
+    fn sign(&self, call: &mut Call<'_>, key: Secret) -> Secret {
+        call.headers = self.headers(call.request, Some(&key));
+        let mut secrets = self.context(Some(&key), &call.headers).secrets;
+        secrets.append(&mut call.context.secrets);
+        call.guard = Guard::new(&secrets);
+        call.context.secrets = secrets;
+        key
+    }
+
+    /// The key of a request; its own beats the configured one.
+    fn key(&self, request: &LlmRequest) -> Option<Secret> {
+        request.options.api_key.clone().or_else(|| self.key.current())
+    }
+
+    fn headers(&self, request: &LlmRequest, key: Option<&Secret>) -> Headers {
         let mut headers = Headers::new();
-        if let Some(key) = self.key(request) {
-            headers.set("authorization", Some(format!("Bearer {}", key.expose())));
+        if let Some(key) = key {
+            headers.set(AUTHORIZATION, Some(bearer(key)));
         }
         for more in [&request.model.headers, &self.settings.headers, &request.options.headers] {
             headers.merge(more);
@@ -204,8 +262,8 @@ impl Shared {
         Ok(Call { request, compat, url, headers, context, guard: guard.clone(), before })
     }
 
-    fn context(&self, request: &LlmRequest, headers: &Headers) -> ErrorContext {
-        let mut secrets: Vec<Secret> = self.key(request).cloned().into_iter().collect();
+    fn context(&self, key: Option<&Secret>, headers: &Headers) -> ErrorContext {
+        let mut secrets: Vec<Secret> = key.cloned().into_iter().collect();
         for (name, value) in headers.iter() {
             if let Some(value) = value
                 && Headers::is_secret_name(name)
@@ -280,7 +338,7 @@ impl Call<'_> {
         self.observe(&meta);
         self.before.push(ProviderEvent::Meta(Box::new(meta)));
         let events = self.before.into_iter().map(Ok).chain([Err(record)]);
-        stream::iter(events.collect::<Vec<_>>()).boxed()
+        self.guard.stream(stream::iter(events.collect::<Vec<_>>()).boxed())
     }
 
     fn observe(&self, meta: &ResponseMeta) {
@@ -288,6 +346,16 @@ impl Call<'_> {
             observer(meta);
         }
     }
+}
+
+fn bearer(key: &Secret) -> String {
+    format!("Bearer {}", key.expose())
+}
+
+/// Whether it is this key that a server saw: a header of the user's own may have taken its place.
+fn is_signed_with(headers: &Headers, key: &Secret) -> bool {
+    let mut sent = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(AUTHORIZATION));
+    sent.any(|(_, value)| value == Some(bearer(key).as_str()))
 }
 
 /// What is told of a repair. An answer without a look at the image may be wrong, so people see that on the way.

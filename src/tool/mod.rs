@@ -93,6 +93,11 @@ pub fn builtin(settings: &ToolSettings, names: &[String]) -> Vec<Arc<dyn Tool>> 
     names.iter().filter_map(tool).collect()
 }
 
+/// Whether the built-in tool of this name starts children.
+pub fn starts_children(name: &str) -> bool {
+    name == "bash"
+}
+
 /// A failed call: a code of the closed list (tool rule C2) and what the model reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Failure {

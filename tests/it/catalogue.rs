@@ -364,13 +364,22 @@ fn a_connection_carries_the_first_key_that_is_set_and_never_shows_it() {
     let openai = connect("openai/gpt-4o");
     assert_eq!(openai.key.as_ref().unwrap().expose(), "sk-openai");
     assert_eq!(openai.base_url, "https://api.openai.com/v1");
-    assert_eq!(openai.key_variables, ["OPENAI_API_KEY"]);
+    assert_eq!(openai.key_sources, ["OPENAI_API_KEY"]);
     assert!(!format!("{openai:?}{catalogue:?}").contains("sk-openai"));
     assert_eq!(connect("google/x").key.unwrap().expose(), "second");
     let mine = connect("mine/x");
     assert_eq!(mine.key.unwrap().expose(), "own");
     assert_eq!(mine.headers.iter().collect::<Vec<_>>(), [("x-a", Some("1"))]);
     assert_eq!(connect("demo").api, "demo");
+}
+
+#[test]
+fn a_key_that_is_no_variable_is_known_by_its_setting() {
+    let sets = [LOCAL[0], "providers.local.api_key=!pass show local"];
+    let catalogue = catalogue(&[], &sets);
+    let connection = catalogue.unsigned(&catalogue.choose("local/m").unwrap().model);
+    assert_eq!(connection.key_sources, ["providers.local.api_key"]);
+    assert!(catalogue.keys().is_empty(), "nobody has run it");
 }
 
 #[test]

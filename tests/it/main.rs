@@ -15,6 +15,7 @@ mod catalogue;
 mod chat_decode;
 mod chat_encode;
 mod chat_golden;
+mod chat_keys;
 mod chat_provider;
 mod cli;
 mod cli_args;

@@ -51,6 +51,33 @@ fn short_values_are_left_alone_and_listed_v5() {
 }
 
 #[test]
+fn a_stream_that_masked_nothing_learns_too_v5() {
+    let masks = Masks::default();
+    let (mut masker, mut out) = (masks.stream(), Vec::new());
+    assert!(masker.is_idle());
+    masker.feed(b"new-n", &mut out);
+    masks.learn([("NEW".to_owned(), Secret::new("new-new-2"))]).unwrap();
+    assert!(!masker.is_idle());
+    masker.feed(b"ew-2 new-new-2", &mut out);
+    assert_eq!(String::from_utf8(out).unwrap(), "new-new-2 [redacted:NEW]");
+}
+
+#[test]
+fn a_value_learned_later_is_masked_everywhere_from_then_on_v5() {
+    let masks = masks(&[("OLD", "old-old-1")]);
+    let (clone, mut masker, mut out) = (masks.clone(), masks.stream(), Vec::new());
+    masker.feed(b"new-new-2 old-ol", &mut out);
+    masks.learn([("NEW".to_owned(), Secret::new("new-new-2\n")), ("SHORT".to_owned(), Secret::new("x"))]).unwrap();
+    masks.learn([("AGAIN".to_owned(), Secret::new("new-new-2"))]).unwrap();
+    masker.feed(b"d-1 new-ne", &mut out);
+    masker.feed(b"w-2!", &mut out);
+    masker.finish(&mut out);
+    assert_eq!(String::from_utf8(out).unwrap(), "new-new-2 [redacted:OLD] [redacted:NEW]!");
+    assert_eq!(clone.text("new-new-2 old-old-1"), "[redacted:NEW] [redacted:OLD]");
+    assert_eq!(clone.too_short(), ["SHORT"]);
+}
+
+#[test]
 fn only_what_may_begin_a_value_is_held_back_v5() {
     let masks = masks(&[("K", "sk-live-1234567890")]);
     let (mut masker, mut out) = (masks.stream(), Vec::new());

@@ -7,47 +7,58 @@
 use std::collections::BTreeMap;
 
 use super::Catalogue;
-use crate::config::{ApiKey, expand};
+use crate::config::{ApiKey, expand, key_path};
 use crate::model::Secret;
+use crate::process::is_core;
+use crate::process::mask::looks_secret;
 
 impl Catalogue {
-    /// Names of all variables that hold keys: those of known providers and those that a configured `api_key` names.
+    /// Names of all variables that hold keys: those of known providers, and those that a configured key, header or
+    /// address refers to (V1). What every program needs, such as `HOME`, is nobody's key.
     pub fn key_variable_names(&self) -> Vec<String> {
-        let built_in = self.rows.values().flat_map(|row| row.keys.iter().cloned());
-        let configured = self.settings.providers.values().filter_map(|provider| match &provider.api_key {
-            Some(ApiKey::Template { variables, .. }) => Some(variables.clone()),
-            Some(ApiKey::Keyless | ApiKey::Command(_) | ApiKey::Given(_)) | None => None,
-        });
-        let mut names: Vec<String> = built_in.chain(configured.flatten()).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+        self.key_variables_known().into_keys().collect()
     }
 
-    /// The command that prints a provider's key, where the configuration names one.
-    pub fn key_command(&self, provider: &str) -> Option<&str> {
-        match self.provider_settings(provider)?.api_key.as_ref()? {
-            ApiKey::Command(command) => Some(command),
-            ApiKey::Keyless | ApiKey::Template { .. } | ApiKey::Given(_) => None,
-        }
-    }
-
-    /// Every key there is, under the name of its variable, or `providers.NAME.api_key` where it stands in a file.
+    /// Every key there is, under the name of its variable, or `providers.NAME.api_key` where it stands in a file. Of the
+    /// variables of headers only what is a secret by its header or by its look: the word in `X-Team` is none.
     pub fn keys(&self) -> Vec<(String, Secret)> {
-        let mut keys: BTreeMap<String, Secret> = BTreeMap::new();
-        for name in self.key_variable_names() {
-            if let Some(value) = self.env.text(&name) {
-                keys.insert(name, Secret::new(value.trim()));
+        let mut keys: Vec<(String, Secret)> = Vec::new();
+        for (name, is_key) in self.key_variables_known() {
+            let value = self.env.text(&name).map(str::trim);
+            if let Some(value) = value.filter(|value| is_key || looks_secret(value)) {
+                keys.push((name, Secret::new(value)));
             }
         }
         for (name, provider) in &self.settings.providers {
-            let Some(ApiKey::Template { text, variables }) = &provider.api_key else { continue };
-            // What is made of one variable alone is known by that variable.
-            let whole = expand(text.expose(), &self.env).ok().filter(|_| variables.len() != 1);
-            if let Some(value) = whole {
-                keys.insert(crate::config::key_path(&["providers", name, "api_key"]), Secret::new(value.trim()));
+            let whole = match &provider.api_key {
+                Some(ApiKey::Template { text, .. }) => expand(text.expose(), &self.env).ok(),
+                Some(ApiKey::Given(key)) => Some(key.expose().to_owned()),
+                Some(ApiKey::Keyless | ApiKey::Command(_)) | None => None,
+            };
+            let whole = whole.map(|whole| Secret::new(whole.trim()));
+            // What is one variable and nothing else is known by that.
+            if let Some(whole) = whole.filter(|whole| !keys.iter().any(|(_, known)| known == whole)) {
+                keys.push((key_path(&["providers", name, "api_key"]), whole));
             }
         }
-        keys.into_iter().collect()
+        keys
+    }
+
+    /// The variables, and whether what one holds is a secret whatever it looks like.
+    fn key_variables_known(&self) -> BTreeMap<String, bool> {
+        let built_in = self.rows.values().flat_map(|row| row.keys.iter().map(|name| (name, true)));
+        let configured = self.settings.providers.values().flat_map(|provider| {
+            let of_key = match &provider.api_key {
+                Some(ApiKey::Template { variables, .. }) => variables.as_slice(),
+                Some(ApiKey::Keyless | ApiKey::Command(_) | ApiKey::Given(_)) | None => &[],
+            };
+            let of_others = provider.credentials.iter().filter(|(name, _)| !is_core(name));
+            of_key.iter().map(|name| (name, true)).chain(of_others.map(|(name, is_key)| (name, *is_key)))
+        });
+        let mut known = BTreeMap::new();
+        for (name, is_key) in built_in.chain(configured) {
+            *known.entry(name.clone()).or_default() |= is_key;
+        }
+        known
     }
 }

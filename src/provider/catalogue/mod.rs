@@ -55,8 +55,8 @@ pub struct Connection {
     pub base_url: String,
     /// `None`: requests are not signed.
     pub key: Option<Secret>,
-    /// Variables the key may come from, for errors after a refusal.
-    pub key_variables: Vec<String>,
+    /// What the key may come from, for errors after a refusal: variables, or the key of the configuration.
+    pub key_sources: Vec<String>,
     /// The configured headers; they beat the model's.
     pub headers: Headers,
     /// `None` = the proxy variables.
@@ -217,7 +217,7 @@ impl Catalogue {
             api: model.api.clone(),
             base_url: model.base_url.clone(),
             key: None,
-            key_variables: self.key_variables(provider),
+            key_sources: self.key_sources(provider),
             headers: settings.headers,
             proxy: settings.proxy,
             ca_file: settings.ca_file,
@@ -229,6 +229,16 @@ impl Catalogue {
     /// The key for a model's provider; `None` where none is needed. Errors as those of [`Self::connection`].
     pub fn signing_key(&self, model: &Model) -> Result<Option<Secret>, ErrorRecord> {
         if model.provider == DEMO { Ok(None) } else { self.key(&model.provider, &model.base_url) }
+    }
+
+    /// What supplies a key, as users write it.
+    fn key_sources(&self, provider: &str) -> Vec<String> {
+        let written = match self.provider_settings(provider).and_then(|settings| settings.api_key.as_ref()) {
+            Some(ApiKey::Command(_) | ApiKey::Given(_)) => true,
+            Some(ApiKey::Template { variables, .. }) => variables.is_empty(),
+            Some(ApiKey::Keyless) | None => false,
+        };
+        if written { vec![key_path(&["providers", provider, "api_key"])] } else { self.key_variables(provider) }
     }
 
     /// Variables a key of this provider may come from.

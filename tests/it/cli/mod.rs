@@ -9,6 +9,7 @@ mod files;
 mod grammar;
 mod images;
 mod input;
+mod key_commands;
 mod models;
 mod outputs;
 mod pipes;
@@ -17,6 +18,7 @@ mod readme;
 mod schema;
 mod settings;
 mod signals;
+mod supervised;
 mod terminals;
 mod wire;
 
