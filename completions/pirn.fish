@@ -6,7 +6,7 @@ end
 
 complete -c pirn -n "not __pirn_has_command" -s f -l prompt-file -d 'Prompt text from a file, before the words; stdin stays free' -r -F
 complete -c pirn -n "not __pirn_has_command" -s a -l attach -d 'Attach a file; the same as @PATH; may be repeated' -r -F
-complete -c pirn -n "not __pirn_has_command" -s s -l session -d 'Session by id, part of an id, name or file; a new name creates it' -r
+complete -c pirn -n "not __pirn_has_command" -s s -l session -d 'Session by name, id, part of an id or file; without -c a new name makes one' -r
 complete -c pirn -n "not __pirn_has_command" -s m -l model -d 'Model: provider/id, an alias or a unique suffix, with an optional :level' -r
 complete -c pirn -n "not __pirn_has_command" -l thinking -d 'How much the model thinks' -r -f -a "off\t''
 minimal\t''
@@ -17,7 +17,7 @@ xhigh\t''
 max\t''"
 complete -c pirn -n "not __pirn_has_command" -l system -d 'Replace the system prompt' -r
 complete -c pirn -n "not __pirn_has_command" -l append-system -d 'Add to the system prompt; may be repeated' -r
-complete -c pirn -n "not __pirn_has_command" -s t -l tools -d 'Tools: names, globs, none, ro, rw or all; a list of only +x and -x edits the configured set' -r
+complete -c pirn -n "not __pirn_has_command" -s t -l tools -d 'Tools: names, globs, none or ro (the default); a list of only +x and -x edits what is on' -r
 complete -c pirn -n "not __pirn_has_command" -l json -d 'JSON lines on stdout: events (default), messages (no deltas) or result (the last line only)' -r -f -a "events\t'Every event'
 messages\t'Whole messages, no deltas'
 result\t'The last line only'"
@@ -35,12 +35,12 @@ complete -c pirn -n "not __pirn_has_command" -l set -d 'Set any configuration ke
 complete -c pirn -n "not __pirn_has_command" -s C -l cd -d 'Run as if started in this directory' -r -f -a "(__fish_complete_directories)"
 complete -c pirn -n "not __pirn_has_command" -s p -l print -d 'Does nothing; keeps the next word from being a command'
 complete -c pirn -n "not __pirn_has_command" -l no-stdin -d 'Do not read stdin even if it is a pipe'
-complete -c pirn -n "not __pirn_has_command" -s c -l continue -d 'Go on with the latest session of this directory; without a prompt, finish what is unfinished'
+complete -c pirn -n "not __pirn_has_command" -s c -l continue -d 'Go on with the session of -s or the latest one here; without a prompt, finish what is open'
 complete -c pirn -n "not __pirn_has_command" -l no-session -d 'Keep nothing on disk'
 complete -c pirn -n "not __pirn_has_command" -l stream -d 'Write text to stdout as it comes, even into a pipe'
 complete -c pirn -n "not __pirn_has_command" -s q -l quiet -d 'Only errors on stderr'
 complete -c pirn -n "not __pirn_has_command" -s v -l verbose -d 'More on stderr: tools and a summary; twice for arguments and results'
-complete -c pirn -n "not __pirn_has_command" -l bare -d 'Ignore the system\'s, the user\'s and the project\'s files'
+complete -c pirn -n "not __pirn_has_command" -l bare -d 'Ignore the files of system, user and project, AGENTS.md among them'
 complete -c pirn -n "not __pirn_has_command" -l trust -d 'Trust the project\'s file for this call'
 complete -c pirn -n "not __pirn_has_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pirn -n "not __pirn_has_command" -s V -l version -d 'Print version'
@@ -79,7 +79,7 @@ complete -c pirn -n "__fish_pirn_needs_command" -f -a "help" -d 'Show help for p
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and not __fish_seen_subcommand_from list show" -s h -l help -d 'Print help'
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and not __fish_seen_subcommand_from list show" -f -a "list" -d 'List the sessions of this directory, the latest first'
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and not __fish_seen_subcommand_from list show" -f -a "show" -d 'Show a session; known secrets are masked'
-complete -c pirn -n "__fish_pirn_using_subcommand sessions; and __fish_seen_subcommand_from list" -s n -d 'At most this many, the latest first' -r
+complete -c pirn -n "__fish_pirn_using_subcommand sessions; and __fish_seen_subcommand_from list" -s n -d 'At most this many (default 20), the latest first' -r
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and __fish_seen_subcommand_from list" -l all -d 'Sessions of every directory'
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and __fish_seen_subcommand_from list" -l json -d 'One JSON object a line'
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
@@ -89,11 +89,11 @@ complete -c pirn -n "__fish_pirn_using_subcommand sessions; and __fish_seen_subc
 complete -c pirn -n "__fish_pirn_using_subcommand models" -l json -d 'One JSON object a line'
 complete -c pirn -n "__fish_pirn_using_subcommand models" -s h -l help -d 'Print help'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -s h -l help -d 'Print help'
-complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -f -a "init" -d 'Write a starter file in which every key is a comment'
+complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -f -a "init" -d 'Write a starter file whose keys are comments'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -f -a "show" -d 'Print the settings a run would have, as TOML'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -f -a "check" -d 'Check the configuration and report every mistake in it'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -f -a "schema" -d 'Print the JSON Schema of configuration files'
-complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -f -a "path" -d 'Print the files a run would read, lowest layer first'
+complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -f -a "path" -d 'Print the configuration files there are, lowest layer first'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and not __fish_seen_subcommand_from init show check schema path trust" -f -a "trust" -d 'Trust the project\'s file as it is now'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from init" -s C -l cd -d 'Run as if started in this directory' -r -f -a "(__fish_complete_directories)"
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from init" -l user -d 'Write the user\'s file instead of pirn.toml in this directory'
@@ -103,14 +103,14 @@ complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcom
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from show" -l set -d 'Set any configuration key; may be repeated' -r
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from show" -s C -l cd -d 'Run as if started in this directory' -r -f -a "(__fish_complete_directories)"
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from show" -l origin -d 'Say where each value was written'
-complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from show" -l bare -d 'Ignore the system\'s, the user\'s and the project\'s files'
+complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from show" -l bare -d 'Ignore the files of system, user and project, AGENTS.md among them'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from show" -l trust -d 'Trust the project\'s file for this call'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from check" -l config -d 'Extra configuration file, above those of the project and the user' -r -F
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from check" -s P -l profile -d 'Use the settings of [profiles.NAME]' -r
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from check" -l set -d 'Set any configuration key; may be repeated' -r
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from check" -s C -l cd -d 'Run as if started in this directory' -r -f -a "(__fish_complete_directories)"
-complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from check" -l bare -d 'Ignore the system\'s, the user\'s and the project\'s files'
+complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from check" -l bare -d 'Ignore the files of system, user and project, AGENTS.md among them'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from check" -l trust -d 'Trust the project\'s file for this call'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from schema" -s h -l help -d 'Print help'
@@ -118,7 +118,7 @@ complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcom
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from path" -s P -l profile -d 'Use the settings of [profiles.NAME]' -r
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from path" -l set -d 'Set any configuration key; may be repeated' -r
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from path" -s C -l cd -d 'Run as if started in this directory' -r -f -a "(__fish_complete_directories)"
-complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from path" -l bare -d 'Ignore the system\'s, the user\'s and the project\'s files'
+complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from path" -l bare -d 'Ignore the files of system, user and project, AGENTS.md among them'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from path" -l trust -d 'Trust the project\'s file for this call'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from path" -s h -l help -d 'Print help'
 complete -c pirn -n "__fish_pirn_using_subcommand config; and __fish_seen_subcommand_from trust" -s C -l cd -d 'Run as if started in this directory' -r -f -a "(__fish_complete_directories)"

@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | 0 | `completed`, `tool_terminated` | the answer is complete |
 //! | 1 | `error` | any failure without its own row |
-//! | 2 | `usage` | flags, configuration, unknown model or tool, no prompt: no model was called |
+//! | 2 | `usage` | flags, configuration, trust, unknown model, tool or session, no prompt: no model was called |
 //! | 3 | `length` | the answer was cut by the output limit |
 //! | 4 | `refused` | safety stop by provider or model |
 //! | 5 | `max_turns`, `max_cost`, `max_repeats` | our limit |
 //! | 6 | `blocked` | a hook or rule stopped the run |
 //! | 7 | `suspended` | the provider works in the background |
 //! | 8 | `schema` | the answer is still invalid after the allowed repairs |
-//! | 75 | `unavailable` | rate limit, overload, 5xx, network: try again later |
+//! | 75 | `unavailable` | rate limit, overload, 5xx, network, a session in use: try again later |
 //! | 77 | `auth` | key missing or refused |
 //! | 101 | `internal` | a bug; `result` is still written |
 //! | 124 | `timeout` | `--timeout` ran out |
@@ -28,6 +28,10 @@
 //! | `usage` `config` `tool_setup` | 1 | 2 |
 //! | `internal` | 101 | 101 |
 //! | any other | 1 | 1 |
+//!
+//! A session in use (`busy`) changed nothing; after any other 75 the prompt is in the session, if one is kept, and
+//! `pirn -c` asks it again. A session that cannot be stored or read is of kind `storage`, which is 1 before and after a
+//! call. What an answer that is told again exits with is what it exited with first.
 //!
 //! Single digits say how the model stopped, 7x borrow sysexits, 124 and up follow shell custom. Codes are never
 //! reused, and the same outcome gives the same code in every output mode.

@@ -42,7 +42,10 @@ pub(super) fn choose(args: &RunArgs, settings: &Settings, env: &Env, cwd: &Path)
     if args.no_session || !(settings.session.persist || asked) {
         return Ok(Chosen::None);
     }
-    let library = library(settings, env, cwd)?;
+    let library = library(settings, env, cwd).map_err(|error| match (asked, &error.hint) {
+        (false, None) => error.with_hint("--no-session keeps nothing and needs no place"),
+        _ => error,
+    })?;
     match &args.session {
         Some(reference) => match library.resolve(reference, !args.resume)? {
             Target::Existing(found) => Ok(Chosen::Known(found)),

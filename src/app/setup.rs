@@ -18,6 +18,7 @@ use crate::cli::RunArgs;
 use crate::config::{self, Confine, Env, JsonLevel, Origin, Settings};
 use crate::model::{ErrorKind, ErrorRecord, LaneConfig, LaneModel, Model, Thinking};
 use crate::port::{Clock, Ids, Provider, Replay, StreamOptions, Timeouts};
+use crate::print::io_reason;
 use crate::process::Supervisor;
 use crate::process::mask::Masks;
 use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
@@ -40,10 +41,10 @@ pub(super) fn working_directory(cd: Option<&Path>) -> Result<PathBuf, ErrorRecor
     let there = here.join(cd);
     match there.metadata() {
         Ok(metadata) if metadata.is_dir() => {
-            there.canonicalize().map_err(|error| usage(format!("-C {}: {error}", cd.display())))
+            there.canonicalize().map_err(|error| usage(format!("-C {}: {}", cd.display(), io_reason(&error))))
         }
         Ok(_) => Err(usage(format!("-C {}: not a directory", cd.display()))),
-        Err(error) => Err(usage(format!("-C {}: {error}", cd.display()))),
+        Err(error) => Err(usage(format!("-C {}: {}", cd.display(), io_reason(&error)))),
     }
 }
 

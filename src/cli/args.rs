@@ -82,7 +82,7 @@ pub struct LayerArgs {
     #[arg(long, value_name = "KEY=VALUE", allow_hyphen_values = true)]
     pub set: Vec<String>,
 
-    /// Ignore the system's, the user's and the project's files
+    /// Ignore the files of system, user and project, AGENTS.md among them
     #[arg(long)]
     pub bare: bool,
 
@@ -118,11 +118,11 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_stdin: bool,
 
-    /// Go on with the latest session of this directory; without a prompt, finish what is unfinished
+    /// Go on with the session of -s or the latest one here; without a prompt, finish what is open
     #[arg(short = 'c', long = "continue")]
     pub resume: bool,
 
-    /// Session by id, part of an id, name or file; a new name creates it
+    /// Session by name, id, part of an id or file; without -c a new name makes one
     #[arg(short, long, value_name = "REF", allow_hyphen_values = true)]
     pub session: Option<String>,
 
@@ -146,7 +146,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TEXT|@FILE", allow_hyphen_values = true)]
     pub append_system: Vec<String>,
 
-    /// Tools: names, globs, none, ro, rw or all; a list of only +x and -x edits the configured set
+    /// Tools: names, globs, none or ro (the default); a list of only +x and -x edits what is on
     #[arg(short, long, value_name = "LIST", allow_hyphen_values = true)]
     pub tools: Option<String>,
 

@@ -41,7 +41,7 @@ pub struct SessionsListArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// At most this many, the latest first
+    /// At most this many (default 20), the latest first
     #[arg(short = 'n', value_name = "N", allow_hyphen_values = true, value_parser = at_least_one)]
     pub limit: Option<usize>,
 

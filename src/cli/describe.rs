@@ -37,12 +37,18 @@ Large prompts do not fit into an argument: pipe them in or use -f FILE.
 Commands: a command is recognised as the first argument only. A prompt whose first word is a command, or one or two \
 letters off one, goes after --: pirn -- models of the atom. So does a prompt that begins with -.
 
+Tools: read and ls are on by default. write and bash are on only where a flag, a variable or a configuration file you \
+trust names them; nothing asks again before they run.
+
+Sessions: a run is kept unless --no-session or session.persist says otherwise. -c and a name find the sessions of this \
+directory, an id or a file any; one that another process has open is exit code 75. What a killed run left open is put \
+in order by the next -c. Model, thinking and tools stay those of the session unless the call names others.
+
 Files: --events and -o are opened or checked before anything is sent. If they cannot be written later, the run is \
 finished all the same and the exit code is 1. /dev/fd/N is the descriptor N of the caller.";
 
 /// Calls that work.
-pub(super) const EXAMPLES: &str = "\
-  pirn \"what does this repository do?\"
+pub(super) const EXAMPLES: &str = "  pirn \"what does this repository do?\"
   git diff | pirn \"one-line summary of this change\"
   pirn @src/main.rs \"why does this not compile?\"
   pirn -c \"and explain the fix in two lines\"
@@ -132,7 +138,7 @@ fn sessions_command() -> Command {
     let query = Arg::new("query").value_name("QUERY").help("Show only sessions whose name, id or text contains this");
     let reference = Arg::new("reference")
         .value_name("REF")
-        .help("Id, part of an id, name or file; the latest here if none is given");
+        .help("Name, id, part of an id or file; the latest one here if none is given");
     let list = SessionsListArgs::augment_args(Command::new("list").arg(query.value_hint(ValueHint::Other)));
     let show = SessionsShowArgs::augment_args(Command::new("show").arg(reference.value_hint(ValueHint::Other)));
     noun("sessions", "List stored sessions, or show one", SESSIONS_EXAMPLES)
@@ -158,11 +164,11 @@ fn config_command() -> Command {
     let path = ConfigPathArgs::augment_args(Command::new("path"));
     let trust = ConfigTrustArgs::augment_args(Command::new("trust").arg(file));
     noun("config", "Write, show, check and trust configuration files", CONFIG_EXAMPLES)
-        .subcommand(init.mut_args(last_wins).about("Write a starter file in which every key is a comment"))
+        .subcommand(init.mut_args(last_wins).about("Write a starter file whose keys are comments"))
         .subcommand(show.mut_args(last_wins).about("Print the settings a run would have, as TOML"))
         .subcommand(check.mut_args(last_wins).about("Check the configuration and report every mistake in it"))
         .subcommand(Command::new("schema").about("Print the JSON Schema of configuration files"))
-        .subcommand(path.mut_args(last_wins).about("Print the files a run would read, lowest layer first"))
+        .subcommand(path.mut_args(last_wins).about("Print the configuration files there are, lowest layer first"))
         .subcommand(trust.mut_args(last_wins).about("Trust the project's file as it is now"))
 }
 
@@ -177,7 +183,9 @@ fn completions_command() -> Command {
 fn help_command() -> Command {
     let commands = PossibleValuesParser::new(Noun::ALL.map(Noun::as_str));
     let topic = Arg::new("command").value_name("COMMAND").num_args(0..=2).value_parser(commands);
-    Command::new("help").about("Show help for pirn or for a command").arg(topic.help("The command to explain"))
+    Command::new("help")
+        .about("Show help for pirn or for a command")
+        .arg(topic.help("The command to explain, and perhaps its verb"))
 }
 
 /// A command that is nothing without a verb.

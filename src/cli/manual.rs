@@ -38,7 +38,7 @@ const ENVIRONMENT: [(&str, &str); 14] = [
     ("PIRN_PROFILE", "As --profile."),
     ("PIRN_BARE, PIRN_TRUST", "As --bare and --trust, unless 0, false, no or off."),
     ("PIRN_LOG", "Filter of the log that --log writes, such as pirn=trace or pirn::provider=debug,warn."),
-    ("PIRN_HOME", "Directory for configuration, state and cache, instead of the XDG directories."),
+    ("PIRN_HOME", "Directory for config/pirn.toml and state/, instead of the XDG directories."),
     ("PIRN_BACKTRACE", "1 shows where a bug happened."),
     (
         "OPENAI_API_KEY, OPENAI_BASE_URL, ...",

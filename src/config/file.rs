@@ -18,7 +18,7 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Why a file could not be read whole.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
-    #[error(transparent)]
+    #[error("{}", words(.0))]
     Io(#[from] std::io::Error),
     #[error("larger than {FILE_BYTES_MAX} bytes")]
     TooLarge,
@@ -29,6 +29,13 @@ pub(super) enum FileError {
     /// It was not there when the file that names it was trusted.
     #[error("not trusted")]
     NotTrusted,
+}
+
+/// What the system says, without the number behind it.
+fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let mut letters = text.split(" (os error").next().unwrap_or_default().chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 /// Which files the values of a layer may name.

@@ -40,6 +40,17 @@
 //! the files that a trusted one names are used as they were when their hashes were compared. What is not a regular file
 //! is refused in the places where files are found, and in what found files name.
 //!
+//! `trust.json` is one JSON object, version 1:
+//!
+//! ```json
+//! {"version": 1, "files": {"/src/pirn.toml": {"sha256": "…", "names": {"/src/prompt.md": "…"}}}}
+//! ```
+//!
+//! `files` has an entry for each trusted file by its real path: the SHA256 of its bytes, and those of the files that it
+//! names, by the paths they were read at; both are 64 lower-case hex digits. The list is replaced as a whole while
+//! `trust.lock` beside it is locked. It is an error, and nothing is trusted, where it has another version, does not
+//! parse or can be written by others.
+//!
 //! # Context files
 //!
 //! [`context_files`] reads what `context.files` names in the working directory and the directories above it, up to the one

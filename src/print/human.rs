@@ -189,7 +189,9 @@ impl Human {
             out.push_str(&error_lines(error.kind.as_str(), &error.message, error.hint.as_deref(), self.paint));
         } else {
             let (kind, text, hint) = failure_text(result.reason);
-            out.push_str(&error_lines(kind, text, hint, self.paint));
+            let hint =
+                hint.map(|hint| if result.resumable { format!("{hint}, or go on: pirn -c") } else { hint.to_owned() });
+            out.push_str(&error_lines(kind, text, hint.as_deref(), self.paint));
         }
     }
 

@@ -28,7 +28,10 @@
 //!   error.
 //! - **G5** The `message_end` of a reply comes before the `tool_execution_start` of its calls. When calls run together,
 //!   their ends come as they happen; the result messages come in the order of the calls in the reply.
-//! - **G6** A call that never runs has its start directly before its end.
+//! - **G6** `message_end`, `turn_end`, `agent_end` and `result` are written after what they claim is stored and, under
+//!   the durability `normal`, synced; the result of a call is stored with its message. `tool_execution_start` of a tool
+//!   that may not run twice follows the sync of all before it. A call that never runs has its start directly before its
+//!   end.
 //! - **G7** What an end says is authoritative over the deltas before it, and `message_end` over everything before it. A
 //!   `message_update` never repeats the message.
 //! - **G8** The rule of compatibility above.
@@ -51,6 +54,9 @@
 //!           turn_end
 //! ```
 //!
+//! A call without a prompt over a session whose answer is complete has no run: the `result` line tells the answer
+//! again, and counts nothing. A run that goes on without a new prompt has no message before its first reply.
+//!
 //! `queue_update` and `warning` may stand anywhere between the first and the last line. The docs of
 //! [`agent`](crate::agent) tell the order inside a turn more exactly.
 //!
@@ -61,12 +67,12 @@
 //!
 //! | type | fields |
 //! |---|---|
-//! | `session` | `version` (1), `pirn` (the program's version), `id`, `name`?, `timestamp` (RFC 3339), `cwd`, `file`\|null, `parent`? {`id`, `entryId`}, `resumed`, `recovered`, `leafId`\|null, `model` {`provider`, `id`}, `thinking`\|null (null = the model's default), `tools` (names), `limits` {`maxTurns`, `maxCost`, `timeoutMs`; null = none}, `configFiles` (paths, lowest layer first) |
+//! | `session` | `version` (1), `pirn` (the program's version), `id` (of the session), `name`? (of the session, if it has one), `timestamp` (RFC 3339), `cwd`, `file`\|null (the session file; null = nothing is kept), `parent`? {`id`, `entryId`}, `resumed` (the session was there before this call), `recovered` (what a dead process had left open in it was put in order first), `leafId`\|null (its newest entry before the run; null = none), `model` {`provider`, `id`}, `thinking`\|null (null = the model's default), `tools` (names), `limits` {`maxTurns`, `maxCost`, `timeoutMs`; null = none}, `configFiles` (paths, lowest layer first) |
 //! | `agent_start` | `runId` |
 //! | `turn_start` | `turn` (from 1) |
 //! | `message_start` | `message`: complete, but for a reply, which is empty and of stop reason `pending` |
 //! | `message_update` | `assistantMessageEvent`, `usage`? (only when the provider reported new numbers; the last one holds) |
-//! | `message_end` | `message`, `entryId`\|null (null = not stored) |
+//! | `message_end` | `message`, `entryId`\|null (the id of its entry in the session; null = not stored, as a reply that only tells of a cancellation; with `file` null the id is known to this process only) |
 //! | `tool_execution_start` | `toolCallId`, `toolName`, `args` (the model's, as they came), `effectiveArgs`? (what the tool gets, where repair, coercion or a hook made a difference) |
 //! | `tool_execution_update` | `toolCallId`, `toolName`, `partialResult`: the whole view so far, as in `result` |
 //! | `tool_execution_end` | `toolCallId`, `toolName`, `result` {`content`, `details`?, `usage`?, `structuredContent`?}, `isError`, `terminate`? (true), `durationMs`? (absent if the call never ran) |
@@ -74,7 +80,7 @@
 //! | `turn_end` | `turn`, `message`\|null (the reply), `toolResults` (messages, in the order of the calls) |
 //! | `agent_end` | `messages`: all the run added, in order |
 //! | `queue_update` | `steering`, `followUp`: both queues whole |
-//! | `warning` | `code` (a word; before the run `config`, `model` or `input`; at its end `length` for an answer that is cut off, `events` and `log` for files that are not complete), `message` |
+//! | `warning` | `code` (a word; before the run `config`, `model`, `session` or `input`; in it `max_turns` when most turns are used, and words of the provider such as `image_refused`; at its end `length` for an answer that is cut off, `children` for processes that could not be ended, `events` and `log` for files that are not complete; more may come), `message` |
 //! | `result` | below |
 //!
 //! `assistantMessageEvent` has a `type`, the `contentIndex` of its block, and:
@@ -104,8 +110,10 @@
 //! | `text` | the last text of the model, also on failure |
 //! | `structured` | null in this version |
 //! | `error` | null, or {`kind`, `message`, `retryable`, `provider`?, `httpStatus`?, `code`?, `type`?, `requestId`?, `retryAfterMs`?, `promptTokens`?, `limit`?, `hint`?}; the kinds are those of [`ErrorKind`](crate::model::ErrorKind) |
-//! | `sessionId`, `sessionFile`, `leafId` | the session; file and leaf are null where nothing is kept |
-//! | `resumable` | whether `pirn -c` can go on from here |
+//! | `sessionId` | the session, also where nothing is kept; null = the call ended before there was one |
+//! | `sessionFile` | its file; null = nothing is kept |
+//! | `leafId` | its newest entry, as in `message_end`; null = none |
+//! | `resumable` | whether `pirn -c` can go on from here: it is kept, and nothing failed to be stored |
 //! | `model` | {`provider`, `id`}; null = none was chosen |
 //! | `turns`, `requests`, `toolCalls` | counts of the run |
 //! | `denials` | [{`toolCallId`, `toolName`, `rule`}], one for each `permission_denied` |

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bytes of one write of several lines: small enough that a reader of a few kilobytes a second is seen to make progress
-/// within [`STALL_LIMIT`].
+/// within [`STALL_LIMIT`](super::STALL_LIMIT).
 pub const WRITE_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of one write of a single longer line, which stays whole up to here: what a pipe holds. A reader that takes
-/// this much within [`STALL_LIMIT`] is always seen to make progress.
+/// this much within [`STALL_LIMIT`](super::STALL_LIMIT) is always seen to make progress.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 /// Pause before a descriptor in non-blocking mode is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);

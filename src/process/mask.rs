@@ -4,6 +4,15 @@
 //! held back; without values nothing is copied or looked at; what is learned later holds everywhere from then on.
 //!
 //! Must not know: which values are secret and why, where the text goes.
+//!
+//! # What is masked
+//!
+//! A value is replaced by `[redacted:NAME]` wherever it stands. NAME is the variable that holds it, the key of the
+//! configuration where several make it (`providers.local.api_key`), or the provider and what it is: `local key` for one
+//! that a command printed, `local authorization` for a header, `local proxy`. Keys of providers are always masked,
+//! values of variables that `filtered` withholds only where they look like a secret (16 characters or more that mix
+//! letters and digits) and `tools.redact` is on. A value of fewer than 8 characters is left alone, with a warning. Text
+//! in another form, such as base64, is not recognised.
 
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -4,6 +4,27 @@
 //! it reaches a message; the guard is asked before every look at the disk; nothing here blocks for ever.
 //!
 //! Must not know: who called, names of models, the keys of JSONL.
+//!
+//! # What a result holds for programs
+//!
+//! `details` of a result, which no model sees. A failure has `error` {`code`, `message`} beside or in place of these,
+//! with a code of tool rule C2; a call that was refused has `error` alone.
+//!
+//! | tool | `details` |
+//! |---|---|
+//! | `read` | `path`, `totalLines`, `startLine`, `endLine`, `bytes`, `truncated`, `truncatedBy`, `eol`, `bom`, `encoding` (rule R11) |
+//! | `ls` | `path`, `total`, `shown` (L4) |
+//! | `write` | `path`, `created`, `bytes`, `previousBytes`, `atomic`, `patch`? (W4) |
+//! | `bash` | `exitCode`, `signal`?, `timedOut`, `timeoutS`, `timeoutClamped`, `totalLines`, `totalBytes`, `truncated`, `truncatedBy`, `fullOutputPath`?, `background`? (pids of what is left) (B13) |
+//!
+//! # What a tool leaves in files
+//!
+//! `bash` keeps what a model sees cut, and what is printed behind the end of a call, in `ID.log`, where ID is the id of
+//! the result's entry: in the directory of the session ([`spill_dir`](crate::port::SessionRef::spill_dir), `STEM.d`
+//! beside `STEM.jsonl`), or, where nothing is kept, in a private directory that goes with the process. With
+//! `background_at_exit = "leave"` a command writes to `ID.out.log` itself, and nothing masks that file. Directories are
+//! 0700 and files 0600. A file holds the output from its first byte on, as it came but for masks, at most 64 MiB; all
+//! files of a session together at most 256 MiB; the result says what is not saved (B9).
 
 mod bash;
 mod guard;

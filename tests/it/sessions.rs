@@ -377,7 +377,9 @@ async fn an_unknown_session_is_an_error_of_the_call_and_prints_nothing() {
     for reference in [None, Some("nope"), Some("0123abcd"), Some("../../x"), Some("")] {
         let (text, result) = shown(&here, reference, ShowFormat::Json);
         assert_eq!(text, "");
-        assert_eq!(record(result.unwrap_err()).kind, ErrorKind::Usage, "{reference:?} (SES-13, SES-14)");
+        let error = record(result.unwrap_err());
+        assert_eq!(error.kind, ErrorKind::Usage, "{reference:?} (SES-13, SES-14)");
+        assert!(!error.hint.unwrap().contains("makes a new one"), "nothing is made here: {reference:?}");
     }
     assert!(!world.dir.path().join("state").exists());
 }

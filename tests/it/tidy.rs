@@ -182,9 +182,9 @@ fn is_short_id(word: &str, letters: &str) -> bool {
     letter && (1..=2).contains(&chars.as_str().len()) && chars.all(|c| c.is_ascii_digit())
 }
 
-/// The ids that the page of rules and that of reports explain.
+/// The ids that the pages of rules, of the engine and of reports explain.
 fn explained() -> BTreeSet<String> {
-    let rules = include_str!("../cases/rules.md");
+    let rules = concat!(include_str!("../cases/rules.md"), include_str!("../cases/engine.md"));
     let bold = rules.split("**").map(str::to_owned);
     let reports = include_str!("../cases/reports.md").lines();
     let headed = reports.filter_map(|line| line.strip_prefix("### ")?.split(' ').next().map(str::to_owned));
@@ -202,13 +202,18 @@ fn every_rule_that_is_cited_is_explained() {
         if !citing.iter().any(|start| path.starts_with(start)) {
             continue;
         }
-        let is_tool = path.starts_with("src/tool/")
-            || path.starts_with("src/process/")
-            || path.starts_with("tests/it/tool_")
-            || matches!(path.as_str(), "tests/it/arguments.rs" | "tests/it/bash.rs" | "tests/cases/tools.md");
-        let is_print = path.starts_with("src/print/") || path == "tests/it/cli/grammar.rs";
-        let short = if is_tool { "ABCGILMPRTVWX" } else { "" };
-        let short = if is_print { "G" } else { short };
+        let is_in = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
+        let is_tool =
+            is_in(&["src/tool/", "src/process/", "tests/it/tool_", "tests/it/process", "tests/it/arguments.rs"])
+                || is_in(&["tests/it/bash.rs", "tests/cases/tools.md"]);
+        let is_print = is_in(&["src/print/", "tests/it/cli/grammar.rs"]);
+        let is_session = is_in(&["src/session/", "tests/it/session_store/", "tests/cases/engine.md"]);
+        let short = match (is_tool, is_print, is_session) {
+            (true, ..) => "ABCGILMPRTVWX",
+            (_, true, _) => "G",
+            (.., true) => "I",
+            _ => "",
+        };
         let mut check = |line: usize, id: &str| {
             if !explained.contains(id) {
                 wrong.push(format!("{path}:{line}: {id}"));

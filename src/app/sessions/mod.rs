@@ -5,6 +5,13 @@
 //!
 //! Must not know: how arguments are parsed, how stdout is written.
 //!
+//! # The text of a listing
+//!
+//! One line each, the latest first, in columns: the short id, with `*` behind it while a process has the session open
+//! and `!` where it is damaged; the minute of the last commit (UTC); the name; the number of messages; the model; with
+//! `--all` the working directory; the beginning of the first prompt. `-` stands for what is not there, `?` for what is
+//! not known. For programs there is the JSON.
+//!
 //! # The JSON of a listing
 //!
 //! One object a line: {`id`, `name`, `cwd`, `createdAt`, `updatedAt`, `messages`, `model`, `open`, `file`, `damaged`?}.

@@ -10,7 +10,7 @@ use crate::model::{Entry, EntryBody, EntryId, ErrorKind, ErrorRecord, MAIN_LANE,
 use crate::port::{BranchScan, EntryScan, Order, Store, StoreError};
 use crate::print::{Mask, Transcript, TranscriptHead, mask_json};
 use crate::session::jsonl;
-use crate::session::place::{Details, Found, Library, Target};
+use crate::session::place::{Details, Found, Library, RefError, Target};
 
 /// Entries that are held at once.
 const PAGE_ENTRIES: usize = 64;
@@ -84,7 +84,7 @@ pub fn show(
 
 fn find(library: &Library, reference: Option<&str>) -> Result<Found, ErrorRecord> {
     match reference {
-        Some(reference) => match library.resolve(reference, false)? {
+        Some(reference) => match library.resolve(reference, false).map_err(without_offer)? {
             Target::Existing(found) => Ok(found),
             Target::NewName(name) => {
                 Err(ErrorRecord::new(ErrorKind::Usage, format!("no session has the name {name:?}")))
@@ -94,6 +94,17 @@ fn find(library: &Library, reference: Option<&str>) -> Result<Found, ErrorRecord
             ErrorRecord::new(ErrorKind::Usage, "there is no session of this directory")
                 .with_hint("pirn sessions list --all shows those of every directory")
         }),
+    }
+}
+
+/// What looks for a name makes no session of it, and so offers none.
+fn without_offer(error: RefError) -> ErrorRecord {
+    let is_name = matches!(error, RefError::NoName { .. });
+    let record = ErrorRecord::from(error);
+    if is_name {
+        record.with_hint("pirn sessions list shows what there is; names count in their directory")
+    } else {
+        record
     }
 }
 

@@ -5,20 +5,7 @@
 //!
 //! Must not know: what a session file holds.
 //!
-//! # Layout
-//!
-//! ```text
-//! <root>/sessions/<slug>/                      one for each working directory
-//!     .lock                                    held while a name is given away
-//!     <UTC yyyymmddThhmmssZ>_<id>.jsonl        a session
-//!     <UTC yyyymmddThhmmssZ>_<id>.lock         held by the process that writes it
-//!     <UTC yyyymmddThhmmssZ>_<id>.d/           what tools left
-//!     <UTC yyyymmddThhmmssZ>_<id>.inbox/       messages for a running process
-//! ```
-//!
-//! The slug is the real path of the working directory with every byte outside `[A-Za-z0-9._-]` as `-`, cut to 100,
-//! followed by 8 hex digits of the SHA-256 of the whole path. It is for people: what a session's directory is, its
-//! header says.
+//! The layout is described in the module above.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;

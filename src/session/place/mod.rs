@@ -1,10 +1,36 @@
 //! Where sessions live, and how one is found again.
 //!
-//! Keeps true: a session belongs to the directory its header names, whatever the directory it lies in is called; what is
-//! looked at is read at its two ends only (SES-10); a damaged file hides no other; nothing but making and locking a
+//! Keeps true: a session belongs to the directory its header names, whatever the directory it lies in is called; what
+//! is looked at is read at its two ends only (SES-10); a damaged file hides no other; nothing but making and locking a
 //! directory changes anything.
 //!
 //! Must not know: what a session is for, how one is written.
+//!
+//! # Layout
+//!
+//! ```text
+//! <root>/sessions/<slug>/                      one for each working directory
+//!     .lock                                    held while a name is given away
+//!     <UTC yyyymmddThhmmssZ>_<id>.jsonl        a session
+//!     <UTC yyyymmddThhmmssZ>_<id>.lock         held by the process that writes it
+//!     <UTC yyyymmddThhmmssZ>_<id>.d/           what tools left in files
+//!     <UTC yyyymmddThhmmssZ>_<id>.inbox/       of a later version: messages for a running process
+//! ```
+//!
+//! The root is `session.dir`, else `PIRN_HOME/state`, else `XDG_STATE_HOME/pirn`, else `~/.local/state/pirn`. The slug
+//! is the real path of the working directory with every byte outside `[A-Za-z0-9._-]` as `-`, cut to 100, followed by 8
+//! hex digits of the SHA-256 of the whole path. It is for people: what a session's directory is, its header says.
+//!
+//! # What names a session
+//!
+//! | a word | names |
+//! |---|---|
+//! | letters, digits, dots, dashes, underscores; up to 64, the first a letter or a digit | the session of this directory with exactly this name; with `-s` and without `-c`, if there is none, a new one |
+//! | hex digits and dashes only | that, or the session of any directory with this id, or the only one whose id begins or ends so (6 digits and more); never a new one |
+//! | with a slash, or `.jsonl` at its end | the session file at this path, wherever it lies; never a new one |
+//!
+//! Without a word it is the session of this directory with the newest commit. The short id that is shown is the last 8
+//! digits.
 
 mod dirs;
 mod glance;

@@ -411,7 +411,9 @@ fn another_working_directory_holds_for_files_and_for_the_model() {
     let system = bodies[0]["messages"][0]["content"].as_str().unwrap();
     assert!(system.contains(&format!("<environment>\ncwd: {}\n", cwd.display())), "{system}");
 
-    for (dir, wanted) in [("nowhere", "No such file"), ("a.txt", "not a directory"), ("", "needs a value")] {
+    for (dir, wanted) in
+        [("nowhere", "nowhere: no such file or directory"), ("a.txt", "not a directory"), ("", "needs a value")]
+    {
         let stderr = refused(|server| make(server, &["-C", dir, "x"]));
         assert!(stderr.contains(wanted), "{dir:?}: {stderr}");
     }

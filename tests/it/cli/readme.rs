@@ -1,13 +1,16 @@
 //! README says what is true: its commands parse, its first command does what it promises, its configuration loads,
-//! its exit codes are those of the program.
+//! its scripts run, its exit codes are those of the program.
 
 use std::ffi::OsString;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
 
 use pirn::cli;
 use pirn::exit;
 use pirn::model::{CancelCause, ErrorKind, Reason, StopReason};
 
-use super::Pirn;
+use super::{Output, Pirn, Place, binary};
 
 const README: &str = include_str!("../../../README.md");
 
@@ -65,6 +68,83 @@ fn the_configuration_in_readme_loads() {
         Pirn::new(["--config", "pirn.toml", "-m", "demo", "--json", "say ok"]).file("pirn.toml", blocks[0]).run();
     assert_eq!(output.code(), 0, "{}", output.stderr);
     assert_eq!(output.lines()[0]["limits"]["maxTurns"], 30);
+}
+
+/// Runs a script as CI does, with the demo model, and with a `sleep` that does not sleep.
+fn scripted(place: &Arc<Place>, script: &str) -> Output {
+    let programs = place.home().join("bin");
+    if std::fs::create_dir(&programs).is_ok() {
+        symlink(binary(), programs.join("pirn")).unwrap();
+        std::fs::write(programs.join("sleep"), "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(programs.join("sleep"), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:/usr/bin:/bin", programs.display());
+    let call = Pirn::new([""; 0]).at(place).env("PATH", path).env("PIRN_MODEL", "demo");
+    let call = call.env("PR", "12").env("GITHUB_STEP_SUMMARY", place.dir().join("summary"));
+    call.script(format!("set -eo pipefail\n{script}")).run()
+}
+
+#[expect(clippy::print_stderr, reason = "what was not tested is told to whoever reads the output")]
+fn has_jq() -> bool {
+    let found = ["/usr/bin/jq", "/bin/jq"].iter().any(|path| Path::new(path).exists());
+    if !found {
+        eprintln!("unavailable: jq");
+    }
+    found
+}
+
+/// What a job of the CI example runs.
+fn ci_script() -> String {
+    let job = blocks("yaml")[0];
+    let (_, rest) = job.split_once("run: |\n").unwrap();
+    let lines = rest.lines().take_while(|line| line.starts_with("    "));
+    lines.flat_map(|line| [line.trim_start_matches("    "), "\n"]).collect()
+}
+
+#[test]
+fn the_ci_example_works_as_it_stands() {
+    let jq = has_jq();
+    for (asked, code, told) in [
+        ("say it is fine", 0, ""),
+        ("stop length", 0, "::warning::the review was cut off\n"),
+        ("fail refusal", 4, "::error title=pirn::The demo model failed because it was asked to\n"),
+        ("fail overloaded", 75, "::error title=pirn::The demo model failed because it was asked to\n"),
+    ] {
+        if !(jq || told.is_empty() || code == 0) {
+            continue;
+        }
+        let place = Place::new();
+        std::fs::create_dir(place.dir().join(".github")).unwrap();
+        std::fs::write(place.dir().join(".github/review.md"), format!("{asked}\n")).unwrap();
+        std::fs::write(place.dir().join("changes.patch"), "+ a line\n").unwrap();
+        let output = scripted(&place, &ci_script());
+        let read = |name: &str| std::fs::read_to_string(place.dir().join(name)).unwrap_or_default();
+        assert_eq!(output.code(), code, "{asked}: {output:?}");
+        assert!(output.stdout.ends_with(told), "{asked}: {output:?}");
+        assert!(read("summary").contains(&format!("    {asked}\n")), "{asked}: {}", read("summary"));
+        assert!(read("summary").contains("    + a line\n"), "what stood on stdin is in the transcript");
+        assert_eq!(read("review.md").is_empty(), code != 0, "{asked}");
+        let result: serde_json::Value = serde_json::from_str(read("run.jsonl").lines().last().unwrap()).unwrap();
+        assert_eq!(result["exitCode"], if asked == "stop length" { 3 } else { code }, "{result}");
+        assert_eq!(place.sessions().len(), 1, "{asked}: a second try is the same session");
+        let replies = read("summary").matches("failed (overloaded)").count();
+        assert_eq!(replies, if code == 75 { 2 } else { 0 }, "{asked}");
+    }
+}
+
+#[test]
+fn the_scripts_about_sessions_run() {
+    let all = blocks("sh");
+    let block = |part: &str| *all.iter().find(|block| block.contains(part)).unwrap();
+    let place = Place::new();
+    let output = scripted(&place, block("pirn -c -s pr-12"));
+    assert_eq!(output.code(), 0, "{output:?}");
+    assert_eq!(place.sessions().len(), 2);
+    if has_jq() {
+        let output = scripted(&place, block("id=$("));
+        assert_eq!(output.code(), 0, "{output:?}");
+        assert_eq!(place.sessions().len(), 4);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use pirn::model::ErrorKind;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{Pirn, grammar};
+use super::{Pirn, Place, grammar};
 use crate::support::chat::{chat_error, chat_text, chat_tool, chat_tools, chunk, sse, text_chunks};
 use crate::support::server::{Reply, Server};
 
@@ -122,6 +122,44 @@ fn streams_that_end_early_fit_the_schema() {
     assert_eq!(output.result()["stopReason"], "aborted");
     let server = Server::start([Reply::stream().hold()]);
     check(&Pirn::of_server(&server, ["--json", "--timeout", "200ms", "x"]).run().lines());
+}
+
+#[test]
+fn streams_of_sessions_fit_the_schema_and_say_what_is_kept() {
+    let place = Place::new();
+    let run = |args: &[&str]| {
+        let stdout = Pirn::demo(args).at(&place).run().stdout;
+        let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        check(&lines);
+        (lines[0].clone(), lines.last().unwrap().clone(), lines)
+    };
+    let ids = |lines: &[Value]| -> Vec<Value> {
+        lines.iter().filter(|line| line["type"] == "message_end").map(|line| line["entryId"].clone()).collect()
+    };
+
+    let (session, result, lines) = run(&["--json", "-s", "job", "call ls {}"]);
+    let file = place.sessions().pop().unwrap();
+    assert_eq!((&session["name"], &session["file"]), (&json!("job"), &json!(file.to_str().unwrap())));
+    assert_eq!(
+        (&session["resumed"], &session["recovered"], &session["leafId"]),
+        (&json!(false), &json!(false), &Value::Null)
+    );
+    assert_eq!((&result["sessionId"], &result["sessionFile"]), (&session["id"], &session["file"]));
+    let stored = std::fs::read_to_string(&file).unwrap();
+    let kept = ids(&lines);
+    assert_eq!(kept.len(), 4, "prompt, call, result, answer");
+    assert!(kept.iter().all(|id| stored.contains(&format!("\"id\":{id},"))), "each is the id of an entry");
+    assert_eq!((&result["leafId"], &result["resumable"]), (kept.last().unwrap(), &json!(true)));
+
+    let (again, told, lines) = run(&["--json", "-c"]);
+    assert_eq!((&again["id"], &again["resumed"], &again["leafId"]), (&session["id"], &json!(true), &result["leafId"]));
+    assert_eq!((&told["text"], &told["leafId"], &told["turns"]), (&result["text"], &result["leafId"], &json!(0)));
+    assert!(lines.iter().all(|line| line["type"] != "agent_start"), "nothing ran");
+
+    let (unkept, result, lines) = run(&["--json", "--no-session", "say x"]);
+    assert_eq!((&unkept["file"], &result["sessionFile"]), (&Value::Null, &Value::Null));
+    assert_eq!((&result["resumable"], &result["leafId"]), (&json!(false), ids(&lines).last().unwrap()));
+    assert_eq!(place.sessions().len(), 1);
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn the_config_file_is_named_by_flag_or_variable_and_must_be_readable() {
     assert_eq!(settings.files().collect::<Vec<_>>(), [bench.dir.path().join("f.toml")]);
     assert_eq!(by_env, Path::new("e.toml"));
     let error = load(&sources(PathBuf::from("no.toml"))).unwrap_err().to_string();
-    assert!(error.starts_with("no.toml: cannot be read: "), "{error}");
+    assert_eq!(error, "no.toml: cannot be read: no such file or directory");
     let huge = bench.write("huge.toml", &format!("# {}\n", "x".repeat(1 << 20)));
     let error = load(&sources(huge)).unwrap_err().to_string();
     assert_eq!(error, "huge.toml: cannot be read: larger than 1048576 bytes");
