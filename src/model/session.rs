@@ -75,6 +75,7 @@ pub enum EntryBody {
 
 /// A write of a transaction, before it has a place in the session.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "few at a time, and only until they are stored")]
 pub enum Write {
     /// Inserts an entry. Its parent exists, or comes earlier in the same transaction.
     Entry { id: EntryId, parent_id: Option<EntryId>, body: EntryBody },

@@ -72,3 +72,46 @@ impl<'de, T: Tagged<'de>> Visitor<'de> for TaggedVisitor<T> {
         T::other(all).map_err(A::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::Message;
+
+    /// What is read, written again.
+    fn again(json: &str) -> Result<String, String> {
+        let from_text: Message = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let value: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::from_value::<Message>(value).unwrap(), from_text, "text and value say the same");
+        Ok(serde_json::to_string(&from_text).unwrap())
+    }
+
+    #[test]
+    fn the_word_may_stand_anywhere() {
+        let first = r#"{"role":"user","content":[{"type":"text","text":"a","x":1},{"type":"image","data":"","mimeType":"m"}],"timestamp":1,"later":{"role":"x"}}"#;
+        assert_eq!(again(first).unwrap(), first);
+        let last = r#"{"content":[{"text":"a","x":1,"type":"text"},{"data":"","type":"image","mimeType":"m"}],"later":{"role":"x"},"timestamp":1,"role":"user"}"#;
+        assert_eq!(again(last).unwrap(), first);
+    }
+
+    #[test]
+    fn an_unknown_word_or_none_keeps_the_whole_in_its_order() {
+        for whole in [
+            r#"{"z":1,"role":"later","a":null}"#,
+            r#"{"role":"later","z":[1.5],"a":{}}"#,
+            r#"{"role":"user","content":[{"type":"later","b":1,"a":2},{"a":1,"type":"later"},{"type":5},{}],"timestamp":1}"#,
+        ] {
+            assert_eq!(again(whole).unwrap(), whole);
+        }
+        for none in [r#"{"content":"x"}"#, r#"{"role":5}"#, "{}"] {
+            assert!(again(none).unwrap_err().starts_with("a message needs a text field `role`"), "{none}");
+        }
+        assert!(again("[]").unwrap_err().contains("expected a message"));
+    }
+
+    #[test]
+    fn two_words_are_an_error() {
+        let twice = r#"{"role":"user","content":"x","role":"assistant"}"#;
+        let error = serde_json::from_str::<Message>(twice).unwrap_err().to_string();
+        assert!(error.starts_with("duplicate field `role`"), "{error}");
+    }
+}

@@ -150,7 +150,7 @@ pub enum StoreError {
     #[error("{file} needs a newer version: {reason}")]
     NeedsNewer { file: String, reason: String },
     /// Another process has the session open.
-    #[error("{file} is in use{}", by(pid))]
+    #[error("{file} is in use{}", by(*pid))]
     Busy { file: String, pid: Option<u32> },
     /// The system refused.
     #[error("{file}: {reason}")]
@@ -160,6 +160,6 @@ pub enum StoreError {
     Dead(String),
 }
 
-fn by(pid: &Option<u32>) -> String {
+fn by(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" by process {pid}")).unwrap_or_default()
 }

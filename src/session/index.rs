@@ -132,12 +132,11 @@ impl<P: Piece> Index<P> {
                 self.usage_rows.push(piece);
             }
             Change::Set { namespace, key } => {
-                match self.registers.get_mut(&**namespace).and_then(|cells| cells.get_mut(&**key)) {
-                    Some(cell) => self.dead_bytes += std::mem::replace(cell, piece).bytes(),
-                    None => {
-                        let cells = self.registers.entry((&**namespace).into()).or_default();
-                        cells.insert((&**key).into(), piece);
-                    }
+                if let Some(cell) = self.registers.get_mut(&**namespace).and_then(|cells| cells.get_mut(&**key)) {
+                    self.dead_bytes += std::mem::replace(cell, piece).bytes();
+                } else {
+                    let cells = self.registers.entry((&**namespace).into()).or_default();
+                    cells.insert((&**key).into(), piece);
                 }
             }
             Change::Delete { namespace, key } => {

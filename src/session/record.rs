@@ -374,13 +374,12 @@ fn check(write: &Write) -> Result<(), String> {
 
 fn check_message(message: &Message) -> Result<(), String> {
     match message {
-        Message::User(_) => Ok(()),
         Message::Assistant(reply) => check_usage(Some(&reply.usage)),
         Message::ToolResult(result) => check_usage(result.usage.as_ref()),
         Message::Custom(custom) if matches!(custom.role(), "" | "user" | "assistant" | "toolResult") => {
             Err(format!("\"{}\" is no role of a custom message", custom.role()))
         }
-        Message::Custom(_) => Ok(()),
+        Message::User(_) | Message::Custom(_) => Ok(()),
     }
 }
 
@@ -533,4 +532,64 @@ pub fn value(write: &str) -> Result<Value, String> {
         value: Value,
     }
     read::<CellIn>(write).map(|found| found.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_of_an_array_are_found_where_they_stand() {
+        let writes = [
+            r#"{"seq":1,"kind":"entry","id":"a","parentId":null,"type":"message","message":{"role":"user","content":"}],{\"\\"}}"#,
+            r#"{"seq":2,"kind":"value","op":"set","namespace":"n","key":"k","value":[[],{}]}"#,
+            r#"{"seq":3,"kind":"blob"}"#,
+        ];
+        let array = format!("[{}]", writes.join(","));
+        let found = heads(&array).unwrap();
+        assert_eq!(found.len(), writes.len());
+        for ((offset, text, head), write) in found.iter().zip(writes) {
+            assert_eq!((*text, array.get(*offset..offset + text.len())), (write, Some(write)));
+            assert_eq!(*head, super::head(write));
+        }
+        assert_eq!(found[2].2, Err(BadWrite::Unknown("blob".into())));
+        assert!(heads("[]").unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_array_of_writes_is_told_from_what_has_another_shape() {
+        let write = r#"{"seq":2,"kind":"value","op":"delete","namespace":"n","key":"k"}"#;
+        for text in ["", "[", "[[]", "{}", "[{]", "[{\"seq\":1", "[{\"seq\":\"\u{1}\"}]"] {
+            assert!(heads(text).is_err(), "{text}");
+        }
+        for text in [format!("[{write}"), format!("[{write}{write}]"), format!("[{write}]]"), format!("[{write}] ")] {
+            assert!(matches!(heads(&text), Err(BadWrite::Json(_))), "{text}");
+        }
+        for text in ["[7]", "[null]", "[{}]", "[{\"seq\":1}]", &format!("[{write},]"), &format!("[ {write}]")] {
+            assert!(matches!(heads(text), Err(BadWrite::Shape(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn members_that_only_some_writes_have_may_be_anything_in_others() {
+        for value in
+            ["null", "true", "-1", "1.5", "\"t\"", "[1,[{}]]", "{\"role\":{\"a\":[]},\"stopReason\":\"pending\"}"]
+        {
+            let members = ["op", "namespace", "key", "value", "customType", "message", "row", "usage", "data"]
+                .map(|name| format!("\"{name}\":{value}"))
+                .join(",");
+            let write = format!(r#"{{"seq":1,"kind":"entry","id":"a","parentId":null,"type":"later",{members}}}"#);
+            assert!(matches!(head(&write).unwrap().change, Change::Entry { is_pending: false, .. }), "{write}");
+            let EntryBody::Other(map) = entry(&write, 5).unwrap().body else { panic!("{write}") };
+            assert_eq!(map.keys().next().map(String::as_str), Some("type"));
+            assert_eq!(map.len(), 10);
+        }
+    }
+
+    #[test]
+    fn nesting_is_counted_outside_of_texts() {
+        for (json, expected) in [("1", 0), ("[]", 1), (r#"{"a":[{"b":"[[[{{{\"[["}]}"#, 3), (r#"["\\",[]]"#, 2)] {
+            assert_eq!(depth(json), expected, "{json}");
+        }
+    }
 }

@@ -14,6 +14,8 @@
     reason = "a measuring program: it may stop at any surprise, and asks the kernel for the rusage of each child"
 )]
 
+mod session;
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
@@ -28,11 +30,16 @@ const RUNS: usize = 15;
 const RUNS_LONG: usize = 5;
 /// The argument that makes this program the server.
 const SERVE: &str = "--serve-figures";
+/// The argument that makes this program open a session, named by the next argument.
+const OPEN: &str = "--open-session";
 
 fn main() {
     // The server is a process of its own: a child's peak memory counts what its parent held when it started.
     if std::env::args().any(|arg| arg == SERVE) {
         return Server::serve();
+    }
+    if std::env::args().any(|arg| arg == OPEN) {
+        return session::open(&PathBuf::from(std::env::args_os().next_back().unwrap()));
     }
     let bin =
         std::env::var_os("PIRN_TEST_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_pirn")), PathBuf::from);
@@ -51,6 +58,26 @@ fn main() {
         "1 MB / 100 KB of arguments in 16-byte deltas: CPU x {:.1}   (promised: <= 11)",
         large.cpu_ms / small.cpu_ms.max(0.001)
     );
+    open_session();
+}
+
+/// What opening a long session and reading its conversation costs, beside a process that does nothing.
+fn open_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    session::make(&path);
+    let program = std::env::current_exe().unwrap();
+    let opened = measure_one(RUNS, || {
+        let mut command = Command::new(&program);
+        command.arg(OPEN).arg(&path).stdin(Stdio::null());
+        command
+    });
+    println!(
+        "\nopen {} messages and read them, session of {} bytes",
+        session::MESSAGES,
+        std::fs::metadata(&path).unwrap().len()
+    );
+    println!("  {}   (promised for -c as a whole: wall <= 150 ms, memory <= 4 x the live context)", opened.show());
 }
 
 fn pair(name: &str, runs: usize, server: &Server, bin: &PathBuf, model: &str, args: &[&str], promise: &str) -> Figure {

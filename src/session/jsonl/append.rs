@@ -41,7 +41,7 @@ pub(super) struct Session {
     pub(super) synced: AtomicU64,
     /// One sync at a time; who waits here is often covered by it.
     pub(super) syncing: tokio::sync::Mutex<()>,
-    /// Directories with names that are not synced yet.
+    /// Directories with names that are not synced yet. Held while a sync runs.
     pub(super) unsynced_dirs: Mutex<Vec<PathBuf>>,
     pub(super) lock: Mutex<Option<Lock>>,
 }
@@ -233,17 +233,14 @@ impl Session {
 
     /// Waits until everything committed so far is on the disk.
     pub(super) async fn barrier(self: &Arc<Self>) -> Result<(), StoreError> {
-        let target = {
-            let writer = self.writer();
-            if let Some(reason) = &writer.dead {
-                return Err(StoreError::Dead(reason.clone()));
-            }
-            writer.written
-        };
+        self.check_alive()?;
+        let target = self.writer().written;
         if self.options.durability == Durability::None {
             return Ok(());
         }
         let _one = self.syncing.lock().await;
+        // The sync that was waited for may have failed. The system tells that once, so another one would succeed.
+        self.check_alive()?;
         if self.synced.load(Ordering::Acquire) >= target {
             return Ok(());
         }
@@ -252,25 +249,27 @@ impl Session {
         synced.unwrap_or_else(|error| Err(io_error(&self.path, &error)))
     }
 
-    /// The result is kept here too: whoever asked may have left.
-    fn sync_now(&self) -> Result<(), StoreError> {
-        let target = self.writer().written;
-        let result = self.sync_files();
-        match &result {
-            Ok(()) => {
-                self.synced.fetch_max(target, Ordering::AcqRel);
-            }
-            // What the disk kept is not known, and the system does not tell it again.
-            Err(error) => {
-                self.writer().dead.get_or_insert_with(|| error.to_string());
-            }
-        }
-        result
+    fn check_alive(&self) -> Result<(), StoreError> {
+        self.writer().dead.clone().map_or(Ok(()), |reason| Err(StoreError::Dead(reason)))
     }
 
-    fn sync_files(&self) -> Result<(), StoreError> {
-        self.disk().sync(self.file()).map_err(|error| self.io(&error))?;
+    /// The result is kept here too: whoever asked may have left.
+    fn sync_now(&self) -> Result<(), StoreError> {
+        // One at a time here as well: one that nobody waits for any more may still run, and fail.
         let mut dirs = self.unsynced_dirs.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_alive()?;
+        let target = self.writer().written;
+        if let Err(error) = self.sync_files(&mut dirs) {
+            // What the disk kept is not known.
+            self.writer().dead.get_or_insert_with(|| error.to_string());
+            return Err(error);
+        }
+        self.synced.fetch_max(target, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn sync_files(&self, dirs: &mut Vec<PathBuf>) -> Result<(), StoreError> {
+        self.disk().sync(self.file()).map_err(|error| self.io(&error))?;
         while let Some(dir) = dirs.last() {
             self.disk().sync_dir(dir).map_err(|error| io_error(dir, &error))?;
             dirs.pop();

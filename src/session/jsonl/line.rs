@@ -5,8 +5,6 @@
 //!
 //! Must not know: what a write means, where lines are kept.
 
-use std::fmt::Write as _;
-
 use serde_json::value::RawValue;
 
 /// A longer line is not written and not read.
@@ -93,8 +91,9 @@ pub(super) fn frame(line: &[u8]) -> Result<Frame<'_>, BadLine> {
     if !at.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(no_frame());
     }
-    let at_number = at.parse().map_err(|_: std::num::ParseIntError| no_frame())?;
-    Ok(Frame { at: at_number, writes: rest, offset: AT_START.len() + at.len() + AT_END.len() })
+    let offset = AT_START.len() + at.len() + AT_END.len();
+    let at = at.parse().map_err(|error: std::num::ParseIntError| BadLine::Json(error.to_string()))?;
+    Ok(Frame { at, writes: rest, offset })
 }
 
 /// A line in the making. Its bytes end with a line feed.
@@ -110,10 +109,8 @@ impl LineBuilder {
     /// Starts a line; with `newline_first` the line before is ended too, by the same write.
     pub(super) fn new(at: u64, newline_first: bool) -> Self {
         let start = usize::from(newline_first);
-        let mut text = "\n".repeat(start);
-        // Writing to a string does not fail.
-        let _: std::fmt::Result = write!(text, "{{\"at\":{at},\"w\":[");
-        Self { bytes: text.into_bytes(), start, is_first: true }
+        let head = ["\n".repeat(start).as_str(), AT_START, &at.to_string(), AT_END, "["].concat();
+        Self { bytes: head.into_bytes(), start, is_first: true }
     }
 
     /// Adds a write, which is one JSON value, and tells where among all bytes it starts.

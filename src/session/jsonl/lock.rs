@@ -147,3 +147,29 @@ fn no_locks(path: &Path, error: &io::Error) -> StoreError {
     let reason = format!("this file system can not lock files ({error}); session.lock = \"off\" goes without");
     StoreError::Io { file: path.display().to_string(), reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_without_locks_is_refused_naming_the_setting_case_127() {
+        let error = no_locks(Path::new("/net/s.lock"), &io::Error::from(io::ErrorKind::Unsupported));
+        let StoreError::Io { file, reason } = error else { panic!("{error}") };
+        assert_eq!(file, "/net/s.lock");
+        assert!(reason.contains("can not lock files") && reason.contains("session.lock = \"off\""), "{reason}");
+    }
+
+    #[test]
+    fn a_holder_that_nobody_can_read_is_still_a_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let session = dir.path().join("s.jsonl");
+        for text in ["", "half {", "[]", "{\"pid\":\"x\"}", "{\"pid\":7,\"later\":1}"] {
+            let mut file = File::create(lock_path(&session)).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            file.lock().unwrap();
+            let pid = text.contains('7').then_some(7);
+            assert_eq!(probe(&session).unwrap(), Probe::Running(Holder { pid, ..Holder::default() }), "{text}");
+        }
+    }
+}

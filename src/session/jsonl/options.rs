@@ -1,3 +1,9 @@
+//! How a session file is opened.
+//!
+//! Keeps true: what is not said is the safe choice.
+//!
+//! Must not know: where the choices come from.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -375,7 +375,9 @@ async fn sums_equal_the_ledger_i8() {
                 store.commit(vec![usage_row(&format!("u{n}"), u64::from(n), f64::from(n) / 10.0)]).await.unwrap().stats;
             let mut sum = Usage::default();
             let rows = store.usage().unwrap();
-            rows.iter().for_each(|row| sum.add(&row.usage));
+            for row in &rows {
+                sum.add(&row.usage);
+            }
             assert_eq!((stats.usage, rows.len()), (sum, n as usize + 1));
         }
     })

@@ -1,7 +1,5 @@
 //! What is in a file that is not whole: torn tails, damage before whole lines, what a newer version wrote.
 
-use std::path::PathBuf;
-
 use pirn::port::{Store as _, StoreError};
 use pirn::session::jsonl::{self, line};
 use serde_json::json;
@@ -144,7 +142,7 @@ async fn damage_before_a_whole_line_is_refused_and_what_is_before_it_stays_reada
         let error = place.open(options()).await.unwrap_err();
         let told = |error: &StoreError| {
             matches!(error, StoreError::Corrupt { file, line, .. }
-                if PathBuf::from(file) == place.file() && *line == number as u64 + 1)
+                if *file == place.file().display().to_string() && *line == number as u64 + 1)
         };
         assert!(told(&error), "{what}: {error}");
         let reader = jsonl::read(&place.file()).unwrap();

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Waker};
 
 use pirn::model::Write;
 use pirn::port::{Store as _, StoreError};
@@ -273,6 +274,56 @@ async fn barriers_that_wait_together_share_one_sync() {
         result.unwrap();
     }
     assert_eq!(disk.count(Call::Sync), 1);
+}
+
+#[tokio::test]
+async fn barriers_that_wait_for_a_sync_that_fails_all_fail() {
+    let place = Place::new();
+    let disk = FaultDisk::with([(Call::Sync, Fault::Error(EIO))]);
+    let store = opened(&place, &disk, Durability::Normal).await;
+    store.commit(vec![message("b", None)]).await.unwrap();
+    let results = futures_util::future::join_all((0..3).map(|_| store.sync())).await;
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    assert_eq!(disk.count(Call::Sync), 1);
+}
+
+/// A disk whose first sync ends when it is let go, well or not.
+#[derive(Debug)]
+struct Held {
+    let_go: Mutex<mpsc::Receiver<()>>,
+    first: Mutex<Option<Fault>>,
+}
+
+impl Disk for Held {
+    fn sync(&self, file: &File) -> io::Result<()> {
+        // The sender is gone from then on.
+        let _gone = self.let_go.lock().unwrap().recv();
+        match self.first.lock().unwrap().take() {
+            Some(Fault::Error(number)) => Err(io::Error::from_raw_os_error(number)),
+            Some(Fault::Short(_)) | None => OsDisk.sync(file),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_barrier_that_nobody_waits_for_any_more_still_counts() {
+    for fault in [None, Some(Fault::Error(EIO))] {
+        let place = Place::new();
+        drop(place.create(options()).await);
+        let (hold, let_go) = mpsc::channel();
+        let disk = Arc::new(Held { let_go: Mutex::new(let_go), first: Mutex::new(fault) });
+        let store = place.open(Options { disk, ..Options::new("pirn test", clock()) }).await.unwrap();
+        {
+            let mut left = std::pin::pin!(store.sync());
+            assert!(left.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        let mut second = std::pin::pin!(store.sync());
+        assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(hold);
+        let results = [second.await, store.sync().await];
+        assert!(results.iter().all(|result| result.is_ok() == fault.is_none()), "{results:?}");
+        assert_eq!(store.commit(vec![message("c", None)]).await.is_ok(), fault.is_none());
+    }
 }
 
 #[tokio::test]

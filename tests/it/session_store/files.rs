@@ -156,7 +156,8 @@ async fn without_a_lock_the_slower_one_of_two_is_stopped_case_127() {
 
 #[tokio::test]
 async fn a_file_that_another_program_changed_is_not_written_to_case_97() {
-    let changes: [(&str, fn(&Place)); 5] = [
+    type Change = fn(&Place);
+    let changes: [(&str, Change); 5] = [
         ("a line was appended", |place| {
             let mut file = std::fs::OpenOptions::new().append(true).open(place.file()).unwrap();
             std::io::Write::write_all(&mut file, b"{\"foreign\":1}\n").unwrap();

@@ -28,7 +28,9 @@ fn fits(line: &Value) -> Result<(), String> {
 fn checked(place: &Place) -> Vec<Value> {
     let text = String::from_utf8(place.bytes()).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    lines.iter().for_each(|line| fits(line).unwrap());
+    for line in &lines {
+        fits(line).unwrap();
+    }
     lines
 }
 
