@@ -9,6 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::recorder::{PROCESS_MEMO, set, storage_error};
 use super::resume;
 use crate::cli::RunArgs;
@@ -204,16 +206,16 @@ impl Kept {
         grace: std::time::Duration,
     ) -> Result<(), StoreError> {
         let memos = self.store.values(namespace::TOOL_MEMO, "")?;
-        let mut writes = Vec::new();
-        for (key, value) in &memos {
-            if key.rsplit(':').next() == Some(PROCESS_MEMO)
-                && let Ok(identity) = serde_json::from_value::<ProcessIdentity>(value.clone())
-            {
-                let outcome = process::stop_orphan(&identity, grace, clock).await;
-                self.warnings.extend(told(&identity, &outcome));
-            }
-            writes.push(Write::delete(namespace::TOOL_MEMO, key));
-        }
+        let of_process = |(key, value): &(String, Value)| {
+            let is_process = key.rsplit(':').next() == Some(PROCESS_MEMO);
+            is_process.then(|| serde_json::from_value::<ProcessIdentity>(value.clone()).ok()).flatten()
+        };
+        let left: Vec<ProcessIdentity> = memos.iter().filter_map(of_process).collect();
+        // One grace for all.
+        let stopping = left.iter().map(|identity| process::stop_orphan(identity, grace, clock));
+        let outcomes = futures_util::future::join_all(stopping).await;
+        self.warnings.extend(left.iter().zip(&outcomes).filter_map(|(identity, outcome)| told(identity, outcome)));
+        let mut writes: Vec<Write> = memos.iter().map(|(key, _)| Write::delete(namespace::TOOL_MEMO, key)).collect();
         let run = memos.first().and_then(|(key, _)| key.split(':').next()).map(RunId::new);
         let mut added = Vec::new();
         for message in resume::interrupted(&self.conversation, clock.now_ms()) {

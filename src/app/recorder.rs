@@ -266,7 +266,7 @@ pub(super) fn set(namespace: &str, key: &str, value: &impl serde::Serialize) -> 
 pub(super) fn storage_error(error: &StoreError) -> ErrorRecord {
     match error {
         StoreError::Busy { pid, .. } => {
-            let whom = pid.map(|pid| format!("process {pid}")).unwrap_or_else(|| "another process".to_owned());
+            let whom = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
             ErrorRecord::new(ErrorKind::Busy, format!("{error}"))
                 .with_hint(format!("wait for {whom}, or start another session with -s NAME"))
         }

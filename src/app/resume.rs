@@ -138,7 +138,7 @@ mod tests {
     use super::{Next, interrupted, next, sendable};
     use crate::model::{EntryId, Message, OperationResult, Reason, RunId, Status, StopReason};
 
-    fn reply(stop: &str, content: Value) -> Value {
+    fn reply(stop: &str, content: &Value) -> Value {
         json!({"role": "assistant", "content": content, "api": "a", "provider": "p", "model": "m", "usage": {},
             "stopReason": stop, "timestamp": 1})
     }
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn an_answer_is_told_again_and_an_open_question_is_asked() {
         use Reason::{Completed, Error, Interrupted, Length, MaxTurns, ToolTerminated};
-        let answered = [user(), reply("stop", text("hi"))];
-        let failed = [user(), reply("error", text("half"))];
-        let cut = [user(), reply("length", text("half"))];
-        let called = [user(), reply("toolUse", calls(&["c1"])), result("c1")];
+        let answered = [user(), reply("stop", &text("hi"))];
+        let failed = [user(), reply("error", &text("half"))];
+        let cut = [user(), reply("length", &text("half"))];
+        let called = [user(), reply("toolUse", &calls(&["c1"])), result("c1")];
         let again = |reason| Some(Ok(reason));
         for (messages, result, want) in [
             (&answered[..], Some(ended(Status::Completed, Completed, 1)), again(Completed)),
@@ -225,11 +225,11 @@ mod tests {
     #[test]
     fn calls_without_a_result_get_one_that_says_so() {
         for (messages, want) in [
-            (&[user(), reply("toolUse", calls(&["c1", "c2"])), result("c1")][..], &["c2"][..]),
-            (&[user(), reply("toolUse", calls(&["c1", "c2"]))], &["c1", "c2"]),
-            (&[user(), reply("toolUse", calls(&["c1"])), result("c1")], &[]),
-            (&[user(), reply("aborted", calls(&["c1"]))], &[]),
-            (&[user(), reply("toolUse", calls(&["c1"])), user()], &[]),
+            (&[user(), reply("toolUse", &calls(&["c1", "c2"])), result("c1")][..], &["c2"][..]),
+            (&[user(), reply("toolUse", &calls(&["c1", "c2"]))], &["c1", "c2"]),
+            (&[user(), reply("toolUse", &calls(&["c1"])), result("c1")], &[]),
+            (&[user(), reply("aborted", &calls(&["c1"]))], &[]),
+            (&[user(), reply("toolUse", &calls(&["c1"])), user()], &[]),
             (&[], &[]),
         ] {
             let results = interrupted(&path(messages), 5);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn failed_replies_at_the_end_are_no_part_of_what_is_sent() {
-        let failed = reply("error", text("x"));
+        let failed = reply("error", &text("x"));
         let messages = [user(), failed.clone(), user(), failed.clone(), failed];
         assert_eq!(sendable(&path(&messages)).len(), 3);
     }

@@ -133,7 +133,7 @@ impl Running {
             tell(&handle, Msg::Warning { code, message, ts: clock.now_ms() }).await;
         }
         let start = match start {
-            Some(Start::Again(finished)) => return self.tell_again(*finished, handle).await,
+            Some(Start::Again(finished)) => return Box::pin(self.tell_again(*finished, handle)).await,
             Some(start) => start,
             None => Start::Continue,
         };
@@ -176,7 +176,7 @@ impl Running {
             return verdict.exit();
         }
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.conclude(verdict, account, cause).await
+        Box::pin(self.conclude(verdict, account, cause)).await
     }
 
     /// Writes the answer to its file and tells the verdict.
@@ -249,7 +249,7 @@ impl Running {
         let verdict = Verdict { reason, stop_reason, error, cause };
         let mut account = Account::default();
         account.text = text;
-        self.conclude(verdict, account, None).await
+        Box::pin(self.conclude(verdict, account, None)).await
     }
 
     /// Ends what tools left running, before the verdict is told. A signal meanwhile ends it at once; returns whether
@@ -487,7 +487,13 @@ struct Tap {
 impl Listener for Tap {
     async fn on_event(&self, event: &Event, _cancel: &CancellationToken) -> Result<(), SinkError> {
         let mut event = event.clone();
-        self.recorder.record(&mut event).await.map_err(|error| SinkError(error.to_string()))?;
+        if let Err(failure) = self.recorder.record(&mut event).await {
+            // At once: ending what tools left running takes its time. Whether anybody hears it changes nothing.
+            let fault = Event::Fault { error: storage_error(&failure) };
+            log::event(&fault);
+            tell(&self.handle, Msg::Event { event: Box::new(fault), ts: self.clock.now_ms() }).await;
+            return Err(SinkError(failure.to_string()));
+        }
         let event = &event;
         let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
         self.account.lock().unwrap_or_else(PoisonError::into_inner).count(event, elapsed_ms);

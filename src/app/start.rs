@@ -143,19 +143,13 @@ pub(super) async fn ready(
     let opening = wanted.clone();
     let outputs = deadline.within(signals, apart(move || opening.open())).await.map_err(Refused::Cancelled)??;
     screen.events.clone_from(&outputs.events);
-    let mut kept = match &chosen {
-        Chosen::Known(found) => {
-            let opening = Kept::open(found, &settings, &clock);
-            Some(deadline.within(signals, opening).await.map_err(Refused::Cancelled)??)
-        }
-        Chosen::None | Chosen::New { .. } => None,
-    };
+    let mut kept = open_known(&chosen, &settings, signals, deadline).await?;
     if moved {
         warnings.push(("session", format!("the session works in {}", cwd.display())));
     }
     let stored = kept.as_ref().and_then(|kept| kept.lane.config.as_ref());
     // A missing key is told last: it must not hide a mistake in the call or in the prompt.
-    let building = setup::build(args, &settings, env, &cwd, stored, &clock, &ids);
+    let building = Box::pin(setup::build(args, &settings, env, &cwd, stored, &clock, &ids));
     let building = deadline.within(signals, building).await;
     let setup = match building.map_err(Refused::Cancelled)? {
         Err(error) if error.kind != ErrorKind::Auth => return Err(error.into()),
@@ -168,18 +162,14 @@ pub(super) async fn ready(
         let prompt = read_prompt(args, &settings, &cwd, &printer, signals, deadline).await?;
         let setup = setup?;
         warnings.extend(prompt.warnings.iter().map(|warning| ("input", warning.clone())));
-        let prompt = match prompt.is_empty() {
-            true => None,
-            false => Some(attached(prompt, &setup.model, signals, deadline).await?),
+        let prompt =
+            if prompt.is_empty() { None } else { Some(attached(prompt, &setup.model, signals, deadline).await?) };
+        let mut kept = match kept.take() {
+            Some(kept) => kept,
+            None => make_new(chosen, session_id, &settings, signals, deadline).await?,
         };
-        let mut kept = match (kept.take(), chosen) {
-            (Some(kept), _) => kept,
-            (None, Chosen::New { library, name }) => {
-                Kept::create(&library, name, session_id, &settings, &clock).await?
-            }
-            (None, Chosen::None | Chosen::Known(_)) => Kept::in_memory(&clock, session_id),
-        };
-        let start = begin(prompt, &mut kept, &setup, &settings, &clock, &*ids).await?;
+        let beginning = begin(prompt, &mut kept, &setup, &settings, &clock, &*ids);
+        let start = to_its_end(beginning, signals, deadline).await?;
         Ok((setup, kept, start))
     };
     match ready.await {
@@ -196,6 +186,35 @@ pub(super) async fn ready(
             drop(printer.finish(Patience::Stall, &*clock).await);
             Err(refused)
         }
+    }
+}
+
+/// Opens the session that was asked for, if it is one that exists.
+async fn open_known(
+    chosen: &Chosen,
+    settings: &Settings,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<Option<Kept>, Refused> {
+    let Chosen::Known(found) = chosen else { return Ok(None) };
+    let opening = Kept::open(found, settings, &deadline.clock);
+    Ok(Some(deadline.within(signals, opening).await.map_err(Refused::Cancelled)??))
+}
+
+/// Makes a session, on the disk where one is to be kept.
+async fn make_new(
+    chosen: Chosen,
+    id: String,
+    settings: &Settings,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<Kept, Refused> {
+    match chosen {
+        Chosen::New { library, name } => {
+            let making = Kept::create(&library, name, id, settings, &deadline.clock);
+            Ok(deadline.within(signals, making).await.map_err(Refused::Cancelled)??)
+        }
+        Chosen::None | Chosen::Known(_) => Ok(Kept::in_memory(&deadline.clock, id)),
     }
 }
 
@@ -251,6 +270,31 @@ fn is_same(one: &Path, other: &Path) -> bool {
     match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
         _ => one == other,
+    }
+}
+
+/// Waits for what is better not left in the middle, such as the end of processes: what asks for the end of the call is
+/// heeded behind it, and a second signal at once.
+async fn to_its_end<T>(
+    work: impl Future<Output = Result<T, ErrorRecord>>,
+    signals: &mut Signals,
+    deadline: &Deadline,
+) -> Result<T, Refused> {
+    let mut asked = None;
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => match asked {
+                Some(first) => return Err(Refused::Cancelled(first)),
+                None => asked = Some(cause_of(signal)),
+            },
+            done = &mut work => return match asked {
+                Some(first) => Err(Refused::Cancelled(first)),
+                None => done.map_err(Refused::Error),
+            },
+            () = deadline.passed(), if asked.is_none() => asked = Some(CancelCause::Timeout),
+        }
     }
 }
 

@@ -40,6 +40,12 @@ const ANYWHERE: [&str; 2] = ["queue_update", "warning"];
 pub(crate) fn check(text: &str) -> Vec<Value> {
     let lines = framed(text);
     schema::check(&lines);
+    // Behind a fault of the session's file nothing that began is ended.
+    let before_last = lines.iter().rev().nth(1);
+    if before_last.is_some_and(|line| line["type"] == "warning" && line["code"] == "storage") {
+        assert_eq!(lines[lines.len() - 1]["error"]["kind"], "storage");
+        return lines;
+    }
     let mut parser = Parser { lines: &lines, at: 0, totals: Totals::default() };
     parser.stream();
     lines
@@ -78,6 +84,7 @@ fn check_fields(line: &Value) {
 /// What the `result` line must add up to.
 #[derive(Default)]
 struct Totals {
+    runs: u64,
     turns: u64,
     calls: u64,
     input: u64,
@@ -141,6 +148,10 @@ impl<'a> Parser<'a> {
             assert_eq!(result["toolCalls"], totals.calls);
             assert_eq!(result["usage"]["input"], totals.input);
             assert_eq!(result["usage"]["output"], totals.output);
+            // Without a run, what an earlier one said is told again.
+            if totals.runs == 0 {
+                return;
+            }
             assert_eq!(result["text"], totals.text);
             assert_eq!(result["denials"], Value::Array(totals.denials.clone()));
             // A signal that came together with a failure has the verdict.
@@ -153,6 +164,7 @@ impl<'a> Parser<'a> {
     /// `run := agent_start turn* agent_end`.
     fn run(&mut self) {
         self.expect("agent_start");
+        self.totals.runs += 1;
         let mut messages = Vec::new();
         let mut number = 0;
         while self.peek() == "turn_start" {

@@ -3,12 +3,15 @@
 //! `PIRN_TEST_BIN` names another binary than the one built with these tests, such as a plain release build.
 
 mod accounts;
+mod children;
 mod completions;
+mod continuing;
 mod exit_codes;
 mod files;
 mod grammar;
 mod images;
 mod input;
+pub(crate) mod kept;
 mod key_commands;
 mod models;
 mod outputs;
@@ -16,8 +19,10 @@ mod pipes;
 mod pty;
 mod readme;
 mod schema;
+mod sessions;
 mod settings;
 mod signals;
+mod storage;
 mod supervised;
 mod terminals;
 mod wire;
@@ -167,6 +172,12 @@ impl Pirn {
     /// The same, where the variable is not set yet.
     pub(crate) fn default_env(self, name: &str, value: &str) -> Self {
         if self.env.iter().any(|(known, _)| known == name) { self } else { self.env(name, value) }
+    }
+
+    /// Further arguments.
+    pub(crate) fn more<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
     }
 
     pub(crate) fn stdin(mut self, stdin: Stdin) -> Self {
@@ -329,6 +340,10 @@ impl Running {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

@@ -192,7 +192,7 @@ fn is_connecting(port: u16) -> bool {
 }
 
 /// Looks until something is so, where nothing tells that it has become so.
-fn until(mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(mut holds: impl FnMut() -> bool) {
     let deadline = now() + OUTER_LIMIT;
     while !holds() {
         assert!(now() < deadline, "it never became so");

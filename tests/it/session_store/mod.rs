@@ -7,7 +7,7 @@ mod faults;
 mod files;
 mod model;
 mod processes;
-mod schema;
+pub(crate) mod schema;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -19,7 +19,7 @@ static SCHEMA: LazyLock<(Schemas, SchemaIndex)> = LazyLock::new(|| {
     (schemas, index)
 });
 
-fn fits(line: &Value) -> Result<(), String> {
+pub(crate) fn fits(line: &Value) -> Result<(), String> {
     let (schemas, index) = &*SCHEMA;
     schemas.validate(line, *index).map_err(|error| format!("{line}\n{error:#}"))
 }
