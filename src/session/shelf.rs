@@ -13,9 +13,14 @@ use super::record;
 use crate::model::{Entry, EntryId, UsageRow};
 use crate::port::{BranchScan, EntryScan, LIST_LIMIT_MAX, ListPage, Stats, StoreError};
 
+/// From so many entries on, threads are worth their start.
+const THREADED_ENTRIES: usize = 1_000;
+/// Threads that decode at a time.
+const THREADS_MAX: usize = 4;
+
 /// Where the texts of pieces are.
-pub(super) trait Source {
-    type Piece: Piece;
+pub(super) trait Source: Sync {
+    type Piece: Piece + Send + Sync;
 
     /// Gives each text, with the position of its piece, in any order.
     ///
@@ -62,9 +67,29 @@ impl<S: Source> Shelf<S> {
         Ok(found.into_iter().flatten().collect())
     }
 
+    /// Decodes entries; many of them on several threads, since a long conversation is read as a whole.
     fn decode_entries(&self, found: Vec<(S::Piece, u64)>) -> Result<Vec<Entry>, StoreError> {
         let (pieces, times): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        self.decode(&pieces, |at, text| record::entry(text, times.get(at).copied().unwrap_or_default()))
+        let part = |pieces: &[S::Piece], times: &[u64]| {
+            self.decode(pieces, |at, text| record::entry(text, times.get(at).copied().unwrap_or_default()))
+        };
+        let threads = match std::thread::available_parallelism() {
+            Ok(threads) if pieces.len() >= THREADED_ENTRIES => threads.get().min(THREADS_MAX),
+            Ok(_) | Err(_) => 1,
+        };
+        if threads == 1 {
+            return part(&pieces, &times);
+        }
+        let size = pieces.len().div_ceil(threads);
+        std::thread::scope(|scope| {
+            let parts = pieces.chunks(size).zip(times.chunks(size));
+            let running: Vec<_> = parts.map(|(pieces, times)| scope.spawn(|| part(pieces, times))).collect();
+            let mut entries = Vec::with_capacity(pieces.len());
+            for thread in running {
+                entries.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            }
+            Ok(entries)
+        })
     }
 
     pub(super) fn entries(&self, ids: &[EntryId]) -> Result<Vec<Option<Entry>>, StoreError> {
