@@ -22,7 +22,7 @@ use super::resume::{self, Finished as Told};
 use super::setup::Setup;
 use super::signals::{Signals, cause_of};
 use super::start::{self, Deadline, Ready, Refused, Start};
-use super::verdict::{Verdict, exit_unstored};
+use super::verdict::{Verdict, exit_unstored, has_answer};
 use super::{apart, children};
 use crate::agent::{Agent, AgentError, Listener};
 use crate::cli::RunArgs;
@@ -375,8 +375,11 @@ impl Running {
         let exit = if archive_failed { exit_unstored(exit) } else { exit };
         match finished {
             Finished::Complete => exit,
-            // What nobody has read is no success.
-            Finished::Stalled => late.map_or(exit, |late| Verdict::cancelled(Some(late)).exit()),
+            // What nobody has read is no success, also where the answer was complete when the end was asked for.
+            Finished::Stalled => {
+                let why = late.or(cause.filter(|_| has_answer(exit)));
+                why.map_or(exit, |why| Verdict::cancelled(Some(why)).exit())
+            }
             Finished::Failed(failure) => screen.stdout_failed(&failure, exit),
             Finished::Lost => {
                 let record = ErrorRecord::new(ErrorKind::Internal, "the printer stopped");

@@ -14,7 +14,8 @@ pub(super) fn exit_unstored(exit: Exit) -> Exit {
     if has_answer(exit) { exit::of(Reason::Error, None, Some(ErrorKind::Storage), None) } else { exit }
 }
 
-fn has_answer(exit: Exit) -> bool {
+/// Whether an exit says that there is an answer, whole or cut.
+pub(super) fn has_answer(exit: Exit) -> bool {
     exit.code == 0 || exit.code == 3
 }
 
