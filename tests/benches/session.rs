@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pirn::model::{EntryBody, EntryId, Message, Usage, UsageKind, UsageRow, Write};
-use pirn::port::{BranchScan, Ids as _, Order, Store as _, SystemClock, UuidIds};
+use pirn::port::{Ids as _, Store as _, SystemClock, UuidIds};
 use pirn::session::jsonl::{self, Durability, Header, Options};
 use serde_json::{Map, Value, json};
 
@@ -78,15 +78,4 @@ fn row(id: EntryId, entry: &EntryId) -> UsageRow {
         details: None,
         extra: Map::new(),
     }
-}
-
-/// Opens the session and reads its conversation, as going on with it does.
-pub(crate) fn open(path: &Path) {
-    runtime().block_on(async {
-        let store = jsonl::open(path, options()).await.unwrap();
-        let tip = store.value("branch.tip", "main").unwrap().unwrap();
-        let start = Some(serde_json::from_value(tip).unwrap());
-        let scan = BranchScan { start, order: Order::OldestFirst, ..BranchScan::default() };
-        assert_eq!(store.branch(&scan).unwrap().len(), MESSAGES);
-    });
 }
