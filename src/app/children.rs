@@ -14,7 +14,7 @@ use crate::config::{Env, EnvInherit, Settings, key_path};
 use crate::model::{ErrorKind, ErrorRecord, Headers, Model, Secret};
 use crate::port::Clock;
 use crate::process::mask::{MaskError, Masks, looks_secret};
-use crate::process::{ChildEnv, EnvPolicy, Inherit, Remaining, Supervisor, SupervisorSettings, refuse_depth};
+use crate::process::{self, ChildEnv, EnvPolicy, Inherit, Remaining, Supervisor, SupervisorSettings, refuse_depth};
 use crate::provider::catalogue::{Catalogue, Connection};
 use crate::provider::chat::KeySource;
 
@@ -89,9 +89,14 @@ impl Children {
         let supervisor = Supervisor::new(supervised, Arc::clone(clock))
             .map_err(|error| internal_record(&format!("children can not be supervised: {error}")))?;
         let mut secrets = catalogue.keys();
+        // Settings of ours are withheld and no secrets.
+        let withheld: Vec<String> =
+            supervisor.withheld().into_iter().filter(|name| !name.starts_with("PIRN_")).collect();
+        // A child can read the block of its parent; what is needed of it was copied before.
+        process::unix::wipe_environment(&[withheld.as_slice(), catalogue.key_variable_names().as_slice()].concat());
         if settings.tools.redact {
             let shown = |name: &String| Some((name.clone(), Secret::new(env.text(name).filter(|v| looks_secret(v))?)));
-            secrets.extend(supervisor.withheld().iter().filter_map(shown));
+            secrets.extend(withheld.iter().filter_map(shown));
         }
         let masks = Masks::new(secrets).map_err(|error| too_many(&error))?;
         Ok(Self { supervisor, masks })

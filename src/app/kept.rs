@@ -206,15 +206,26 @@ impl Kept {
         grace: std::time::Duration,
     ) -> Result<(), StoreError> {
         let memos = self.store.values(namespace::TOOL_MEMO, "")?;
-        let of_process = |(key, value): &(String, Value)| {
+        let of_process = |key: &str, value: &Value| {
             let is_process = key.rsplit(':').next() == Some(PROCESS_MEMO);
             is_process.then(|| serde_json::from_value::<ProcessIdentity>(value.clone()).ok()).flatten()
         };
-        let left: Vec<ProcessIdentity> = memos.iter().filter_map(of_process).collect();
+        let recorded = memos.iter().filter_map(|(key, value)| of_process(key, value));
+        let left: Vec<ProcessIdentity> = recorded.filter(|identity| identity.pgid != 0).collect();
         // One grace for all.
         let stopping = left.iter().map(|identity| process::stop_orphan(identity, grace, clock));
         let outcomes = futures_util::future::join_all(stopping).await;
         self.warnings.extend(left.iter().zip(&outcomes).filter_map(|(identity, outcome)| told(identity, outcome)));
+        // What left the group, or was started when its starter died, carries the id of its call.
+        for (key, value) in &memos {
+            let call_id = key.split(':').nth(1).unwrap_or_default();
+            if let Some(identity) = of_process(key, value)
+                && !call_id.is_empty()
+            {
+                let swept = process::sweep_call(&identity, call_id, clock).await;
+                self.warnings.extend(swept_text(&swept));
+            }
+        }
         let mut writes: Vec<Write> = memos.iter().map(|(key, _)| Write::delete(namespace::TOOL_MEMO, key)).collect();
         let run = memos.first().and_then(|(key, _)| key.split(':').next()).map(RunId::new);
         let mut added = Vec::new();
@@ -249,6 +260,12 @@ impl Kept {
             drop(file.close().await);
         }
     }
+}
+
+/// A sentence on processes that were killed.
+fn swept_text(pids: &[u32]) -> Option<String> {
+    let list: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    (!pids.is_empty()).then(|| format!("what a killed run had left was killed: process {}", list.join(", ")))
 }
 
 fn told(identity: &ProcessIdentity, outcome: &OrphanOutcome) -> Option<String> {

@@ -41,11 +41,17 @@ impl Signals {
             let mut stream = signal(kind)?;
             let sender = sender.clone();
             listeners.spawn(async move {
+                let mut heard = 0;
                 while stream.recv().await.is_some() {
-                    tracing::info!(signal = ?name, "signal");
-                    if sender.send(name).await.is_err() {
-                        return;
+                    // Two that come at once wake a listener once.
+                    let came = unix::times_noted(number).max(heard + 1);
+                    for _ in heard..came {
+                        tracing::info!(signal = ?name, "signal");
+                        if sender.send(name).await.is_err() {
+                            return;
+                        }
                     }
+                    heard = came;
                 }
             });
         }

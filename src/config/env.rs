@@ -108,6 +108,12 @@ impl Env {
         self.vars.get(name).is_some_and(|value| !value.to_str().is_some_and(off))
     }
 
+    /// Whether a variable says yes in so many words: `1`, `true`, `yes`, `on`. For what must not happen by mistake.
+    pub fn agrees(&self, name: &str) -> bool {
+        let on = |value: &str| ["1", "true", "yes", "on"].iter().any(|word| value.eq_ignore_ascii_case(word));
+        self.text(name).is_some_and(on)
+    }
+
     /// The home directory. A relative one is ignored, and nothing takes its place: the working directory may belong
     /// to somebody else (CFG-05).
     pub fn home(&self) -> Option<PathBuf> {

@@ -63,7 +63,7 @@ impl<'a> Sources<'a> {
     }
 
     fn is_trusting(&self) -> bool {
-        self.trust || self.env.switch("PIRN_TRUST")
+        self.trust || self.env.agrees("PIRN_TRUST")
     }
 
     /// The file that was named, as it was named.

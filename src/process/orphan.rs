@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use super::env::TOKEN_NAME;
 use super::ladder::blocking;
 use super::spec::ProcessIdentity;
+use super::sweep::Hunt;
 use super::table::{Process, Table, boot_id, pid, signal_group};
 use crate::port::Clock;
 
@@ -52,6 +53,33 @@ pub enum LeftReason {
     OtherToken,
     #[error("it could not be ended")]
     Unstoppable,
+}
+
+/// Rounds of the sweep behind a killed pirn; each may find what the one before it forked.
+const SWEEP_ROUNDS: u32 = 5;
+
+/// Kills what a call of a killed pirn left outside of the recorded group, or before the group was recorded: processes
+/// of this boot that carry the token of that pirn and the id of the call. Returns their numbers.
+pub async fn sweep_call(identity: &ProcessIdentity, call_id: &str, clock: &Arc<dyn Clock>) -> Vec<u32> {
+    let (token, boot, call_id) = (identity.token.clone(), identity.boot_id.clone(), call_id.to_owned());
+    let swept = blocking(&**clock, move || {
+        if token.is_empty() || boot.is_empty() || boot != boot_id() {
+            return Vec::new();
+        }
+        let hunt = Hunt { token, call_id: Some(call_id), ..Hunt::default() };
+        let mut killed = Vec::new();
+        for _ in 0..SWEEP_ROUNDS {
+            let found = hunt.round();
+            if found.is_empty() {
+                break;
+            }
+            killed.extend(found);
+        }
+        killed.sort_unstable();
+        killed.dedup();
+        killed
+    });
+    swept.await.unwrap_or_default()
 }
 
 /// Ends the group of a child that a killed pirn left, with TERM, `grace` and KILL, if it is certainly that one.

@@ -83,7 +83,7 @@ impl Exited {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessIdentity {
-    /// The id of the child, its group and its session.
+    /// The id of the child, its group and its session; 0 = not started yet.
     pub pgid: u32,
     /// When the child started, in clock ticks since boot; 0 = unknown.
     pub start_time: u64,

@@ -93,6 +93,11 @@ impl Supervisor {
         &self.inner.token
     }
 
+    /// What is known of a child before it is started: by its call and this, it is found however early we die.
+    pub fn intended(&self) -> ProcessIdentity {
+        ProcessIdentity { pgid: 0, start_time: 0, boot_id: self.inner.boot_id.clone(), token: self.inner.token.clone() }
+    }
+
     /// From asking children to end to killing them.
     pub fn grace(&self) -> Duration {
         self.inner.settings.grace

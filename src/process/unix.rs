@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// SIGHUP, SIGINT and SIGTERM by number.
@@ -24,8 +24,52 @@ pub fn is_ignored(signal: i32) -> bool {
     queried == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Overwrites the values of these variables in the environment block this process was started with, which its children
+/// could read through `/proc` (V4). What was copied before stays.
+pub fn wipe_environment(names: &[String]) {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    // SAFETY: `environ` is null or a list of C strings that a null ends; nothing here changes the list, and this program
+    // changes no variable, so the strings are those of the start.
+    let mut entry = unsafe { environ };
+    // SAFETY: as above; the walk ends at the null, and each string at its zero byte.
+    unsafe {
+        while !entry.is_null() && !(*entry).is_null() {
+            let text = std::ffi::CStr::from_ptr(*entry);
+            let bytes = text.to_bytes();
+            let value = bytes.iter().position(|byte| *byte == b'=').filter(|equals| {
+                let name = bytes.get(..*equals).unwrap_or_default();
+                names.iter().any(|wiped| wiped.as_bytes() == name)
+            });
+            if let Some(equals) = value {
+                let end = bytes.len();
+                let start = (*entry).cast_mut();
+                for at in equals + 1..end {
+                    // The block is memory of this process, made for it when it started, and writable. Volatile: nobody
+                    // reads it here, and it must not be left out.
+                    start.add(at).write_volatile(libc::c_char::try_from(b'*').unwrap_or_default());
+                }
+            }
+            entry = entry.add(1);
+        }
+    }
+}
+
 /// The first signal that came since [`note`] was called for it; 0 = none.
 static FIRST: AtomicI32 = AtomicI32::new(0);
+
+/// How often each of [`SIGNALS`] came since [`note`] was called for it.
+static TIMES: [AtomicU32; SIGNALS.len()] = [const { AtomicU32::new(0) }; SIGNALS.len()];
+
+fn times_of(signal: i32) -> Option<&'static AtomicU32> {
+    SIGNALS.iter().position(|known| *known == signal).and_then(|at| TIMES.get(at))
+}
+
+/// How often a signal came since [`note`] was called for it: listeners may hear of two as of one.
+pub fn times_noted(signal: i32) -> u32 {
+    times_of(signal).map_or(0, |times| times.load(Ordering::SeqCst))
+}
 
 /// Has the signal's handler itself note that it came, so that [`first_noted`] knows it before any task has run. The
 /// disposition becomes that of a handler, which other listeners of the process share.
@@ -33,14 +77,18 @@ static FIRST: AtomicI32 = AtomicI32::new(0);
 /// # Errors
 /// The system refuses a handler for this signal.
 pub fn note(signal: i32) -> io::Result<()> {
+    let times = times_of(signal);
     let action = move || {
+        if let Some(times) = times {
+            times.fetch_add(1, Ordering::SeqCst);
+        }
         match FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst) {
             // The first one stays.
             Ok(_) | Err(_) => {}
         }
     };
-    // SAFETY: the action runs inside a signal handler. It only compares and stores one lock-free atomic: it allocates
-    // nothing, takes no lock and cannot panic.
+    // SAFETY: the action runs inside a signal handler. It only adds to one lock-free atomic and compares and stores
+    // another: it allocates nothing, takes no lock and cannot panic.
     unsafe { signal_hook_registry::register(signal, action) }.map(drop)
 }
 

@@ -588,14 +588,16 @@ fn the_child_is_recorded_before_its_output_is_read() {
     let mut shell = Shell::new();
     let pid = words(&shell.run("echo $$")).parse::<u32>().unwrap();
     let kept = shell.memos.kept.lock().unwrap().clone();
-    let [(name, identity)] = kept.as_slice() else { panic!("{kept:?}") };
+    // Once before it starts, so that a kill in between leaves nothing that is not found, and once with its number.
+    let [(_, before), (name, identity)] = kept.as_slice() else { panic!("{kept:?}") };
+    assert_eq!((&before["pgid"], &before["token"]), (&json!(0), &identity["token"]));
     assert_eq!((name.as_str(), &identity["pgid"]), ("proc", &json!(pid)));
     assert_eq!(identity["token"], shell.supervisor.token());
 
     shell.memos = Arc::new(KeptMemos { is_broken: true, ..KeptMemos::default() });
     let started = Instant::now();
     let output = shell.run("sleep 60");
-    let want = "The process could not be recorded and was stopped: the session is gone";
+    let want = "The process could not be recorded and was not started: the session is gone";
     assert_eq!((code(&output), words(&output)), ("io", want));
     assert!(started.elapsed() < Duration::from_secs(2));
 }

@@ -20,7 +20,7 @@ use super::spill::{Saved, Spill};
 use super::text::{Report, Why};
 use super::{BackgroundAtExit, Bash, Limit};
 use crate::port::{Clock, ToolCtx, ToolOutput};
-use crate::process::{Child, Exited, Output, SpawnError, Spec, Stdin};
+use crate::process::{Child, Exited, Output, ProcessIdentity, SpawnError, Spec, Stdin};
 use crate::tool::{Failure, reason};
 
 /// Milliseconds without output after which a shell that has ended is done.
@@ -69,8 +69,12 @@ impl Bash {
             BackgroundAtExit::Leave => self.open_written(ctx).await,
         };
         let (path, file) = written.unzip();
+        // Also what dies between the start and the record of it can be found again.
+        if let Err(reason) = remember(&self.children.intended(), ctx).await {
+            return Err(Failure::new("io", format!("The process could not be recorded and was not started: {reason}")));
+        }
         let mut child = self.spawn(&script, file.as_ref(), ctx)?;
-        if let Err(reason) = remember(&child, ctx).await {
+        if let Err(reason) = remember(&child.identity(), ctx).await {
             child.stop(self.settings.grace).await;
             return Err(Failure::new("io", format!("The process could not be recorded and was stopped: {reason}")));
         }
@@ -265,8 +269,8 @@ async fn left(stopped: Option<&[u32]>, child: &Child) -> Vec<u32> {
 }
 
 /// Stores what a later process needs to find the child.
-async fn remember(child: &Child, ctx: &ToolCtx) -> Result<(), String> {
-    let identity = serde_json::to_value(child.identity()).map_err(|error| error.to_string())?;
+async fn remember(identity: &ProcessIdentity, ctx: &ToolCtx) -> Result<(), String> {
+    let identity = serde_json::to_value(identity).map_err(|error| error.to_string())?;
     ctx.memos.set(PROCESS_MEMO, identity).await
 }
 

@@ -52,6 +52,8 @@ fn recorded(place: &Arc<Place>) -> u32 {
         // A line is written at once, so what is there now is whole.
         if std::fs::read_to_string(&file).unwrap().contains("op.tool_memo") {
             group = registers(&file, "op.tool_memo").pop().and_then(|(_, identity)| identity["pgid"].as_u64());
+            // 0 until the command has started.
+            group = group.filter(|group| *group != 0);
         }
         group.is_some()
     });
@@ -229,6 +231,22 @@ fn what_a_killed_run_left_is_stopped_before_the_session_goes_on_and_nothing_runs
 }
 
 #[test]
+fn what_left_the_group_of_a_killed_run_is_found_by_its_call() {
+    let far = "setsid sh -c 'echo $$ > far; exec sleep 300' & echo $$ > up; sleep 300";
+    let (server, place, running) = working(far, &[]);
+    let group = recorded(&place);
+    number(&place, "up");
+    let far = number(&place, "far");
+    running.signal(Signal::KILL);
+    running.wait();
+    assert_eq!(members(far), [far], "it leads a group of its own");
+    let output = goes_on(&server, &place, INTERRUPTED);
+    assert!(output.stderr.contains(&format!("process {far}")), "{}", output.stderr);
+    until(|| members(far).is_empty());
+    assert_eq!(members(group), Vec::<u32>::new());
+}
+
+#[test]
 fn a_signal_while_the_leftovers_of_a_killed_run_are_stopped_ends_the_call_behind_that_or_at_once() {
     let deaf = "trap 'echo 1 > heard' TERM; echo $$ > up; while :; do sleep 300 & wait; done";
     let (server, place, running) = working(deaf, &[]);
@@ -329,12 +347,12 @@ fn key_names() -> Vec<String> {
 }
 
 #[test]
-fn commands_see_no_key_and_what_they_print_is_text_in_every_request_proc_08_msg_05_cases_93_141() {
+fn commands_see_no_key_and_what_they_print_is_text_in_every_request_proc_08_msg_05_cases_93_141_142() {
     const VALUE: &str = "sk-live-1234567890-";
     let write = ("write", json!({"path": "f", "content": "1"}));
     let server = Server::start([
         bash("env; echo \"keys: $(env | grep -c sk-live)\""),
-        bash("env | grep -c ANTHROPIC"),
+        bash("env | grep -c ANTHROPIC; tr '\\0' '\\n' < /proc/$PPID/environ | grep -c sk-live"),
         bash("printf '\\377\\376 ok \\355\\240\\275\\n'"),
         chat_tools(&[write, ("bash", json!({"command": "cat f"}))]),
     ]);
@@ -354,7 +372,7 @@ fn commands_see_no_key_and_what_they_print_is_text_in_every_request_proc_08_msg_
     for name in &names {
         assert!(!texts[0].contains(name), "{name}: {}", texts[0]);
     }
-    assert_eq!(texts[1..3], ["0\n\n[exit code 1]", "\u{fffd}\u{fffd} ok \u{fffd}\u{fffd}\u{fffd}"]);
+    assert_eq!(texts[1..3], ["0\n0\n\n[exit code 1]", "\u{fffd}\u{fffd} ok \u{fffd}\u{fffd}\u{fffd}"]);
     assert_eq!(texts[4], "1", "case 93: the calls of one reply run in their order");
     good(Pirn::of_server(&server, ["-c", "y"]).at(&place));
     assert!(talk(server.bodies().last().unwrap()).iter().any(|said| said == &format!("tool: {}", texts[2])));
