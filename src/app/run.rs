@@ -67,6 +67,8 @@ struct Running {
     printer: Printer,
     warnings: Vec<(&'static str, String)>,
     start: Option<Start>,
+    /// Who asked for the end when the run was over already.
+    late: Option<CancelCause>,
     signals: Signals,
     deadline: Deadline,
     files: Files,
@@ -113,6 +115,7 @@ impl Running {
             printer,
             warnings,
             start: Some(start),
+            late: None,
             signals,
             deadline,
             files,
@@ -268,8 +271,8 @@ impl Running {
                         return false;
                     }
                     asked = true;
-                    // The run is over; its verdict stays.
-                    let _heard = cause_of(signal);
+                    // The run is over; its verdict stays, but nobody waits long for a reader any more.
+                    self.late = Some(cause_of(signal));
                 }
                 remaining = &mut ending => {
                     if let Some(message) = children::left_running(&remaining) {
@@ -342,16 +345,15 @@ impl Running {
     /// Tells the verdict and waits for the reader of stdout. What asks for the end only now leaves the verdict as it
     /// is, since that may have been read, but no longer lets the reader take its time.
     async fn finish(self, result: Msg, exit: Exit, cause: Option<CancelCause>) -> Exit {
-        let Self { screen, printer, mut signals, deadline, kept, recorder, .. } = self;
+        let Self { screen, printer, mut signals, deadline, kept, recorder, mut late, .. } = self;
         drop(recorder);
         let clock = Arc::clone(&deadline.clock);
         let hurry = CancellationToken::new();
-        if cause.is_some() {
+        if cause.or(late).is_some() {
             hurry.cancel();
         }
         let done = printer.finish_with(Some(result), hurry.cancelled(), &*clock);
         tokio::pin!(done);
-        let mut late = None;
         let finished = loop {
             let asked = cause.or(late).is_some();
             tokio::select! {
