@@ -491,19 +491,21 @@ struct Tap {
 #[async_trait]
 impl Listener for Tap {
     async fn on_event(&self, event: &Event, _cancel: &CancellationToken) -> Result<(), SinkError> {
-        let mut event = event.clone();
-        if let Err(failure) = self.recorder.record(&mut event).await {
+        let mut event = Box::new(event.clone());
+        // Most events are pieces of a reply that claim nothing.
+        if !matches!(*event, Event::MessageUpdate { .. })
+            && let Err(failure) = self.recorder.record(&mut event).await
+        {
             // At once: ending what tools left running takes its time. Whether anybody hears it changes nothing.
             let fault = Event::Fault { error: storage_error(&failure) };
             log::event(&fault);
             tell(&self.handle, Msg::Event { event: Box::new(fault), ts: self.clock.now_ms() }).await;
             return Err(SinkError(failure.to_string()));
         }
-        let event = &event;
         let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
-        self.account.lock().unwrap_or_else(PoisonError::into_inner).count(event, elapsed_ms);
-        log::event(event);
-        let msg = Msg::Event { event: Box::new(event.clone()), ts: self.clock.now_ms() };
+        self.account.lock().unwrap_or_else(PoisonError::into_inner).count(&event, elapsed_ms);
+        log::event(&event);
+        let msg = Msg::Event { event, ts: self.clock.now_ms() };
         self.handle.send(msg).await.map_err(|error| SinkError(error.to_string()))
     }
 }
