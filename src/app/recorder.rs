@@ -264,20 +264,10 @@ pub(super) fn set(namespace: &str, key: &str, value: &impl serde::Serialize) -> 
 
 /// What a failed store makes of a run.
 pub(super) fn storage_error(error: &StoreError) -> ErrorRecord {
-    match error {
-        StoreError::Busy { pid, .. } => {
-            let whom = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-            ErrorRecord::new(ErrorKind::Busy, format!("{error}"))
-                .with_hint(format!("wait for {whom}, or start another session with -s NAME"))
-        }
-        StoreError::Invalid(_)
-        | StoreError::Corrupt { .. }
-        | StoreError::ForeignWrite { .. }
-        | StoreError::NeedsNewer { .. }
-        | StoreError::Io { .. }
-        | StoreError::NoEntry(_)
-        | StoreError::Dead(_) => ErrorRecord::new(ErrorKind::Storage, error.to_string()),
-    }
+    let record = ErrorRecord::new(error.kind(), error.to_string());
+    let StoreError::Busy { pid, .. } = error else { return record };
+    let whom = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    record.with_hint(format!("wait for {whom}, or start another session with -s NAME"))
 }
 
 fn memo_prefix(run: &RunId, invocation: &EntryId) -> String {

@@ -9,7 +9,7 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::model::{Entry, EntryId, Usage, UsageRow, Write};
+use crate::model::{Entry, EntryId, ErrorKind, Usage, UsageRow, Write};
 
 /// Entries of a session, its registers and lists, and its usage ledger.
 #[async_trait]
@@ -158,6 +158,22 @@ pub enum StoreError {
     /// An earlier failure ended the store.
     #[error("nothing more is written after an earlier failure: {0}")]
     Dead(String),
+}
+
+impl StoreError {
+    /// The kind that decides the exit code. Exhaustive, so that a new error is decided here.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Busy { .. } => ErrorKind::Busy,
+            Self::Invalid(_)
+            | Self::Corrupt { .. }
+            | Self::ForeignWrite { .. }
+            | Self::NeedsNewer { .. }
+            | Self::Io { .. }
+            | Self::NoEntry(_)
+            | Self::Dead(_) => ErrorKind::Storage,
+        }
+    }
 }
 
 fn by(pid: Option<u32>) -> String {

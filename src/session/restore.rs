@@ -40,8 +40,8 @@ impl RestoreError {
 impl From<RestoreError> for ErrorRecord {
     fn from(error: RestoreError) -> Self {
         let kind = match &error {
-            RestoreError::Store(StoreError::Busy { .. }) => ErrorKind::Busy,
-            RestoreError::Store(_) | RestoreError::Corrupt { .. } => ErrorKind::Storage,
+            RestoreError::Store(error) => error.kind(),
+            RestoreError::Corrupt { .. } => ErrorKind::Storage,
         };
         let mut record = Self::new(kind, error.to_string());
         if matches!(error, RestoreError::Corrupt { .. }) {

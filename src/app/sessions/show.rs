@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value};
 
 use super::Row;
+use crate::app::recorder::storage_error;
 use crate::model::{Entry, EntryBody, EntryId, ErrorKind, ErrorRecord, MAIN_LANE, session::namespace};
 use crate::port::{BranchScan, EntryScan, Order, Store, StoreError};
 use crate::print::{Mask, Transcript, TranscriptHead, mask_json};
@@ -44,12 +45,8 @@ pub enum ShowError {
 
 impl From<StoreError> for ShowError {
     fn from(error: StoreError) -> Self {
-        Self::Record(record(&error))
+        Self::Record(storage_error(&error))
     }
-}
-
-fn record(error: &StoreError) -> ErrorRecord {
-    ErrorRecord::new(ErrorKind::Storage, error.to_string())
 }
 
 /// Shows a session and gives the warnings for stderr. The file is read once for its index and then entry by entry.
@@ -77,7 +74,7 @@ pub fn show(
     }
     out.flush()?;
     match reader.damage() {
-        Some(damage) => Err(record(damage).into()),
+        Some(damage) => Err(storage_error(damage).into()),
         None => Ok(warnings),
     }
 }
