@@ -192,6 +192,16 @@ mod tests {
     }
 
     #[test]
+    fn only_a_clear_yes_agrees() {
+        for (value, agrees) in
+            [("1", true), ("True", true), ("yes", true), ("on", true), ("0", false), ("maybe", false)]
+        {
+            assert_eq!(env(&[("PIRN_TRUST", value)]).agrees("PIRN_TRUST"), agrees, "{value}");
+        }
+        assert!(!env(&[]).agrees("PIRN_TRUST"));
+    }
+
+    #[test]
     fn home_is_never_the_working_directory() {
         assert_eq!(env(&[("HOME", ".")]).home(), None, "CFG-05");
         assert_eq!(env(&[("HOME", "/home/a")]).home(), Some(PathBuf::from("/home/a")));
