@@ -5,6 +5,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod exit;
+pub mod harness;
 pub mod model;
 pub mod port;
 pub mod print;

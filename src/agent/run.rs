@@ -346,7 +346,7 @@ impl<'a> Run<'a> {
             cause: last.filter(|reply| reply.stop_reason == StopReason::Aborted).and(self.cancel.cause()),
         };
         let messages = self.new_messages.clone();
-        self.emit(Event::RunEnd { messages, outcome: Arc::new(outcome.clone()) }).await?;
+        self.emit(Event::RunEnd { messages, outcome: Arc::new(outcome.clone()), result: None }).await?;
         Ok(outcome)
     }
 

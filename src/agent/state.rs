@@ -155,6 +155,19 @@ impl State {
             | Event::ToolUpdate { .. }
             | Event::TurnEnd { message: None, .. }
             | Event::RunEnd { .. }
+            | Event::RunResume { .. }
+            | Event::RecoveryStep { .. }
+            | Event::OperationAbort { .. }
+            | Event::RetryScheduled { .. }
+            | Event::RetryStart { .. }
+            | Event::RetryEnd { .. }
+            | Event::ModelFallback { .. }
+            | Event::EntryAdded { .. }
+            | Event::Usage { .. }
+            | Event::ConfigUpdate { .. }
+            | Event::ValueUpdate { .. }
+            | Event::LaneCreated { .. }
+            | Event::HandlerError { .. }
             | Event::QueueUpdate { .. }
             | Event::Warning { .. }
             | Event::Fault { .. } => {}

@@ -64,6 +64,19 @@ impl Account {
             | Event::ToolUpdate { .. }
             | Event::TurnEnd { .. }
             | Event::RunEnd { .. }
+            | Event::RunResume { .. }
+            | Event::RecoveryStep { .. }
+            | Event::OperationAbort { .. }
+            | Event::RetryScheduled { .. }
+            | Event::RetryStart { .. }
+            | Event::RetryEnd { .. }
+            | Event::ModelFallback { .. }
+            | Event::EntryAdded { .. }
+            | Event::Usage { .. }
+            | Event::ConfigUpdate { .. }
+            | Event::ValueUpdate { .. }
+            | Event::LaneCreated { .. }
+            | Event::HandlerError { .. }
             | Event::QueueUpdate { .. }
             | Event::Warning { .. }
             | Event::Fault { .. } => {}

@@ -167,6 +167,19 @@ pub(super) fn event(event: &Event) {
         | Event::MessageUpdate { .. }
         | Event::ToolUpdate { .. }
         | Event::TurnEnd { .. }
+        | Event::RunResume { .. }
+        | Event::RecoveryStep { .. }
+        | Event::OperationAbort { .. }
+        | Event::RetryScheduled { .. }
+        | Event::RetryStart { .. }
+        | Event::RetryEnd { .. }
+        | Event::ModelFallback { .. }
+        | Event::EntryAdded { .. }
+        | Event::Usage { .. }
+        | Event::ConfigUpdate { .. }
+        | Event::ValueUpdate { .. }
+        | Event::LaneCreated { .. }
+        | Event::HandlerError { .. }
         | Event::QueueUpdate { .. } => {}
     }
 }

@@ -119,6 +119,19 @@ impl Recorder {
             | Event::MessageUpdate { .. }
             | Event::ToolStart { .. }
             | Event::ToolUpdate { .. }
+            | Event::RunResume { .. }
+            | Event::RecoveryStep { .. }
+            | Event::OperationAbort { .. }
+            | Event::RetryScheduled { .. }
+            | Event::RetryStart { .. }
+            | Event::RetryEnd { .. }
+            | Event::ModelFallback { .. }
+            | Event::EntryAdded { .. }
+            | Event::Usage { .. }
+            | Event::ConfigUpdate { .. }
+            | Event::ValueUpdate { .. }
+            | Event::LaneCreated { .. }
+            | Event::HandlerError { .. }
             | Event::QueueUpdate { .. }
             | Event::Warning { .. }
             | Event::Fault { .. } => Ok(()),

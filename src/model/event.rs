@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Content, EntryId, ErrorRecord, Message, RunId, RunOutcome, ToolCall, Usage};
+use super::{
+    CancelCause, Content, Entry, EntryId, ErrorRecord, InboxKind, LaneConfig, Message, OperationResult, PendingEntry,
+    RunId, RunOutcome, ToolCall, Usage, UsageRow,
+};
 
 /// One step of one content block. Blocks may overlap: readers key on the index, never on "the current block".
 #[derive(Clone, Debug, PartialEq)]
@@ -117,20 +120,128 @@ pub enum Event {
     },
     /// The reply of the turn, if one came, and the results of its calls in source order.
     TurnEnd { turn: u32, message: Option<Arc<Message>>, tool_results: Vec<Arc<Message>> },
-    /// The last event of a run.
-    RunEnd { messages: Vec<Arc<Message>>, outcome: Arc<RunOutcome> },
-    /// Whole queues, as they are now.
-    QueueUpdate { steering: Vec<Arc<Message>>, follow_up: Vec<Arc<Message>> },
+    /// The last event of a run. `result` is what a durable run stored.
+    RunEnd { messages: Vec<Arc<Message>>, outcome: Arc<RunOutcome>, result: Option<Arc<OperationResult>> },
+    /// A run of a dead process goes on.
+    RunResume { run_id: RunId },
+    /// What a dead process had begun is settled so, before anything new starts.
+    RecoveryStep {
+        run_id: RunId,
+        /// The state that was found, such as `assistant.effect_pending`.
+        state: String,
+        action: RecoveryAction,
+        tool_call_id: Option<String>,
+        /// What a person is told about it; nothing where it is not worth a line.
+        notice: Option<String>,
+    },
+    /// An operation was asked to end. The messages are those that were taken out of the queues.
+    OperationAbort { run_id: RunId, cause: CancelCause, steer: Vec<Arc<Message>>, follow_up: Vec<Arc<Message>> },
+    /// An attempt failed and is repeated. `attempt` is the coming one; `not_before` is in milliseconds since 1970.
+    RetryScheduled { attempt: u32, max_attempts: u32, delay_ms: u64, not_before: u64, error_message: String },
+    /// The wait is over.
+    RetryStart { attempt: u32 },
+    /// The last outcome of a turn that repeated an attempt.
+    RetryEnd { attempt: u32, success: bool, final_error: Option<String> },
+    /// The turn goes on with another model; both as `provider/id`.
+    ModelFallback { from: String, to: String, error_message: String },
+    /// The tree grew.
+    EntryAdded { entry: Arc<Entry> },
+    /// The ledger grew; `totals` are those of the session.
+    Usage { row: Arc<UsageRow>, totals: Usage },
+    /// Everything that waits on the lane, as it is now.
+    QueueUpdate { queues: Vec<Queued> },
+    /// The lane's configuration changed; a run that is on keeps what it captured.
+    ConfigUpdate { config: Arc<LaneConfig>, previous: Option<Arc<LaneConfig>> },
+    /// A name or a label was given or taken.
+    ValueUpdate { value: NamedValue },
+    /// A lane was made at an entry.
+    LaneCreated { at: Option<EntryId> },
+    /// A hook or a listener failed, and the run goes on without it.
+    HandlerError { kind: HandlerKind, name: String, error: String },
     /// Something worth knowing that does not end the run.
     Warning { code: String, message: String },
     /// The loop can not go on; the closing events follow.
     Fault { error: ErrorRecord },
 }
 
+/// A message or entry that waits for its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queued {
+    pub entry_id: EntryId,
+    pub kind: InboxKind,
+    pub payload: PendingEntry,
+}
+
+/// What a name or label says now; `None` = it was taken away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedValue {
+    SessionName(Option<String>),
+    EntryLabel { entry_id: EntryId, label: Option<String> },
+}
+
+/// What failed without ending a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandlerKind {
+    Hook,
+    /// A listener of events.
+    Event,
+}
+
+/// How something that a dead process left is settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryAction {
+    /// An interrupted reply is stored as far as it is known.
+    Settle,
+    /// A call runs again.
+    Rerun,
+    /// A call is not run again; the model is told.
+    Interrupt,
+    /// Results that waited are placed.
+    Place,
+    /// Nothing outside had started.
+    Resume,
+}
+
+impl RecoveryAction {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Settle => "settle",
+            Self::Rerun => "rerun",
+            Self::Interrupt => "interrupt",
+            Self::Place => "place",
+            Self::Resume => "resume",
+        }
+    }
+}
+
+/// An event of a lane of a session.
+#[derive(Clone, Debug)]
+pub struct LaneEvent {
+    pub lane: Arc<str>,
+    /// Told again, or for the first time, for work that a dead process began.
+    pub recovery: bool,
+    pub event: Event,
+}
+
 impl Event {
-    /// The name of this event, as the grammar and JSON lines use it. A fault is told as a warning.
+    /// The name of this event. Where the grammar and JSON lines have a line for it, the name is that of the line; a fault
+    /// is told as a warning.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::RunResume { .. } => "run_resume",
+            Self::RecoveryStep { .. } => "recovery",
+            Self::OperationAbort { .. } => "operation_abort",
+            Self::RetryScheduled { .. } => "auto_retry_start",
+            Self::RetryStart { .. } => "retry_start",
+            Self::RetryEnd { .. } => "auto_retry_end",
+            Self::ModelFallback { .. } => "model_fallback",
+            Self::EntryAdded { .. } => "entry_added",
+            Self::Usage { .. } => "usage",
+            Self::ConfigUpdate { .. } => "config_update",
+            Self::ValueUpdate { .. } => "value_update",
+            Self::LaneCreated { .. } => "lane_created",
+            Self::HandlerError { .. } => "handler_error",
             Self::RunStart { .. } => "agent_start",
             Self::TurnStart { .. } => "turn_start",
             Self::MessageStart { .. } => "message_start",

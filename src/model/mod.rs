@@ -14,6 +14,7 @@ mod facts;
 mod ids;
 mod image;
 pub mod message;
+pub mod operation;
 mod outcome;
 mod partial;
 mod secret;
@@ -26,7 +27,9 @@ mod utf16;
 
 pub use builder::MessageBuilder;
 pub use error::{ErrorKind, ErrorRecord, ErrorRow};
-pub use event::{BlockEvent, Event, MERGED_BYTES_MAX, ToolResultView};
+pub use event::{
+    BlockEvent, Event, HandlerKind, LaneEvent, MERGED_BYTES_MAX, NamedValue, Queued, RecoveryAction, ToolResultView,
+};
 pub use facts::{Input, Model, PriceTier, Prices, Thinking, ThinkingStyle};
 pub use ids::{CallIds, EntryId, RunId, short_id};
 pub use image::ImageKind;
@@ -35,11 +38,16 @@ pub use message::{
     ArgumentsError, AssistantBlock, AssistantHead, AssistantMessage, Content, CustomMessage, Diagnostic, Extra,
     ImageBlock, Message, TextBlock, ThinkingBlock, ToolCall, ToolResultMessage, UserContent, UserMessage,
 };
+pub use operation::{
+    CallRecord, CallStatus, Continuation, Control, Counters, GenerationContext, Intent, Leaf, OperationMeta,
+    OperationState, OutputRule, PendingReply, QueueMode, ReplayRule, RetryPolicy, RunSettings, StopMark, StoredOptions,
+    ToolBatch, ToolExecution,
+};
 pub use outcome::{CancelCause, Reason, RunOutcome};
 pub use secret::{Headers, Secret};
 pub use session::{
-    Entry, EntryBody, InboxItem, LaneConfig, LaneModel, LaneState, MAIN_LANE, OperationError, OperationResult, Status,
-    UsageKind, UsageRow, Write,
+    Entry, EntryBody, InboxItem, InboxKind, LaneConfig, LaneModel, LaneState, MAIN_LANE, OperationError,
+    OperationResult, PendingEntry, Status, UsageKind, UsageRow, Write,
 };
 pub use stop::StopReason;
 pub use time::{rfc3339, stamp};

@@ -44,7 +44,14 @@ pub mod namespace {
     pub const RESULT: &str = "result";
     pub const SESSION_NAME: &str = "session.name";
     pub const ENTRY_LABEL: &str = "entry.label";
+    pub const OP_META: &str = "op.meta";
+    pub const OP_STATE: &str = "op.state";
+    pub const TOOL_ARGS: &str = "op.tool_args";
     pub const TOOL_MEMO: &str = "op.tool_memo";
+    pub const PENDING_ENTRY: &str = "pending.entry";
+    pub const TOOL_OUTPUT: &str = "pending.tool_output";
+    /// A list.
+    pub const FRAMES: &str = "pending.assistant_frame";
 }
 
 /// One entry of the tree, as stored.
@@ -185,8 +192,53 @@ pub struct LaneState {
 #[serde(rename_all = "camelCase")]
 pub struct InboxItem {
     pub entry_id: EntryId,
-    /// `steer`, `followUp`, `nextRun` or `write`.
-    pub kind: String,
+    pub kind: InboxKind,
+}
+
+/// When a waiting message gets its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum InboxKind {
+    /// Before the next request.
+    Steer,
+    /// When nothing else is owed.
+    FollowUp,
+    /// With the next run.
+    NextRun,
+    /// Before the next request; asks for no reply.
+    Write,
+}
+
+/// What waits for its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum PendingEntry {
+    Message {
+        payload: Arc<Message>,
+    },
+    Custom {
+        custom_type: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        payload: Option<Value>,
+    },
+}
+
+impl PendingEntry {
+    /// What stands in the tree when it is placed.
+    pub fn into_body(self) -> EntryBody {
+        match self {
+            Self::Message { payload } => EntryBody::Message { message: payload, terminate: false },
+            Self::Custom { custom_type, payload } => EntryBody::Custom { custom_type, data: payload },
+        }
+    }
+
+    /// The message, unless it is a custom entry.
+    pub fn message(&self) -> Option<&Arc<Message>> {
+        match self {
+            Self::Message { payload } => Some(payload),
+            Self::Custom { .. } => None,
+        }
+    }
 }
 
 /// How an operation ended, kept with the session. Exit codes are computed from it and never stored.

@@ -7,6 +7,8 @@
 
 mod cancel;
 mod clock;
+mod hooks;
+mod inbox;
 mod provider;
 mod sink;
 mod store;
@@ -14,6 +16,12 @@ mod tool;
 
 pub use cancel::Cancel;
 pub use clock::{Clock, Ids, SystemClock, UuidIds};
+pub use hooks::{
+    AfterResponse, AfterResponseAnswer, AfterTool, AfterToolAnswer, BeforeDrive, BeforeDriveAnswer, BeforeRequest,
+    BeforeRequestAnswer, BeforeRun, BeforeRunAnswer, BeforeRunEnd, BeforeRunEndAnswer, BeforeTool, BeforeToolAnswer,
+    Common, HookFailure, HookPoint, HookScope, Hooks, OptionsPatch, Transformed,
+};
+pub use inbox::{Inbox, NoInbox, Polled, SpoolItem, SpoolKind};
 pub use provider::{
     AssistantEvent, Cache, Credential, LlmRequest, Models, OnPayload, OnResponse, Provider, ProviderEvent, Purpose,
     RequestObservers, ResponseMeta, StreamOptions, Timeouts, ToolSpecs,

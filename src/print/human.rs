@@ -132,6 +132,19 @@ impl Human {
             Event::Warning { code: _, message } => self.warning(message, out),
             // A fault is told by the result, a queue by the messages it places.
             Event::Fault { .. }
+            | Event::RunResume { .. }
+            | Event::RecoveryStep { .. }
+            | Event::OperationAbort { .. }
+            | Event::RetryScheduled { .. }
+            | Event::RetryStart { .. }
+            | Event::RetryEnd { .. }
+            | Event::ModelFallback { .. }
+            | Event::EntryAdded { .. }
+            | Event::Usage { .. }
+            | Event::ConfigUpdate { .. }
+            | Event::ValueUpdate { .. }
+            | Event::LaneCreated { .. }
+            | Event::HandlerError { .. }
             | Event::QueueUpdate { .. }
             | Event::RunStart { .. }
             | Event::MessageStart { .. }

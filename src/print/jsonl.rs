@@ -123,11 +123,13 @@
 //! | `durationMs`, `apiDurationMs`, `firstTokenMs` | of the whole call; of its requests; from the first request to the first delta, null = none came |
 //! | `pendingFollowUps` | messages that still wait |
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{ResultLine, SessionLine, denial};
-use crate::model::{BlockEvent, Content, Event, ToolCall, ToolResultView, Usage};
+use crate::model::{BlockEvent, Content, Event, InboxKind, Message, Queued, ToolCall, ToolResultView, Usage};
 
 /// What a reader wants to see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,11 +205,24 @@ impl Encoder {
                 line.field("message", message);
                 line.field("toolResults", tool_results);
             }
-            Event::RunEnd { messages, outcome: _ } => line.field("messages", messages),
-            Event::QueueUpdate { steering, follow_up } => {
-                line.field("steering", steering);
-                line.field("followUp", follow_up);
+            Event::RunEnd { messages, .. } => line.field("messages", messages),
+            Event::QueueUpdate { queues } => {
+                line.field("steering", &waiting(queues, InboxKind::Steer));
+                line.field("followUp", &waiting(queues, InboxKind::FollowUp));
             }
+            Event::RunResume { .. }
+            | Event::RecoveryStep { .. }
+            | Event::OperationAbort { .. }
+            | Event::RetryScheduled { .. }
+            | Event::RetryStart { .. }
+            | Event::RetryEnd { .. }
+            | Event::ModelFallback { .. }
+            | Event::EntryAdded { .. }
+            | Event::Usage { .. }
+            | Event::ConfigUpdate { .. }
+            | Event::ValueUpdate { .. }
+            | Event::LaneCreated { .. }
+            | Event::HandlerError { .. } => {}
             Event::Warning { code, message } => {
                 line.field("code", code);
                 line.field("message", message);
@@ -374,4 +389,9 @@ impl<'a> From<&'a ToolResultView> for ResultView<'a> {
             structured_content: view.structured.as_ref(),
         }
     }
+}
+
+/// The messages of one kind that wait.
+fn waiting(queues: &[Queued], kind: InboxKind) -> Vec<&Arc<Message>> {
+    queues.iter().filter(|queued| queued.kind == kind).filter_map(|queued| queued.payload.message()).collect()
 }

@@ -53,6 +53,19 @@ impl Activity {
             | Event::MessageEnd { .. }
             | Event::ToolUpdate { .. }
             | Event::TurnEnd { .. }
+            | Event::RunResume { .. }
+            | Event::RecoveryStep { .. }
+            | Event::OperationAbort { .. }
+            | Event::RetryScheduled { .. }
+            | Event::RetryStart { .. }
+            | Event::RetryEnd { .. }
+            | Event::ModelFallback { .. }
+            | Event::EntryAdded { .. }
+            | Event::Usage { .. }
+            | Event::ConfigUpdate { .. }
+            | Event::ValueUpdate { .. }
+            | Event::LaneCreated { .. }
+            | Event::HandlerError { .. }
             | Event::QueueUpdate { .. }
             | Event::Warning { .. }
             | Event::Fault { .. } => None,

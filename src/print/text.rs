@@ -44,7 +44,7 @@ impl Answer {
     /// Appends what an event shows.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match (&mut self.form, event) {
-            (Form::Held(finals), Event::RunEnd { messages, outcome }) if has_answer(outcome.reason) => {
+            (Form::Held(finals), Event::RunEnd { messages, outcome, .. }) if has_answer(outcome.reason) => {
                 let reply = messages.iter().rev().find_map(|message| message.as_assistant());
                 finals.extend(reply.map(AssistantMessage::text).filter(|text| !text.is_empty()));
             }

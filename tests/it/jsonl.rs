@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use pirn::model::{
-    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, Content, ErrorKind, ErrorRecord, Event, Extra,
-    MERGED_BYTES_MAX, Message, Reason, RunId, RunOutcome, StopReason, Thinking, ThinkingBlock, ToolCall,
-    ToolResultMessage, ToolResultView, Usage,
+    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, Content, EntryId, ErrorKind, ErrorRecord, Event,
+    Extra, InboxKind, MERGED_BYTES_MAX, Message, PendingEntry, Queued, Reason, RunId, RunOutcome, StopReason, Thinking,
+    ThinkingBlock, ToolCall, ToolResultMessage, ToolResultView, Usage,
 };
 use pirn::print::{
     Encoder, Level, LimitsLine, ModelRef, ResultLine, SESSION_VERSION, SessionLine, UsageShare, UsageTotals, merge,
@@ -63,7 +63,7 @@ fn run_of(updates: Vec<Event>, end: &Arc<Message>) -> Vec<Event> {
         error: None,
         cause: None,
     };
-    events.push(Event::RunEnd { messages, outcome: Arc::new(outcome) });
+    events.push(Event::RunEnd { messages, outcome: Arc::new(outcome), result: None });
     events
 }
 
@@ -328,10 +328,11 @@ fn the_levels_leave_out_what_they_promise() {
 #[test]
 fn usage_queues_warnings_and_faults_have_their_lines() {
     let usage = Usage { input: 40, output: 9, total_tokens: 49, ..Usage::default() };
-    let queued = vec![Arc::new(Message::user("later", Vec::new(), 1))];
+    let payload = PendingEntry::Message { payload: Arc::new(Message::user("later", Vec::new(), 1)) };
+    let queues = vec![Queued { entry_id: EntryId::new("e1"), kind: InboxKind::Steer, payload }];
     let events = [
         Event::MessageUpdate { index: 0, event: BlockEvent::TextDelta("x".to_owned()), usage: Some(Box::new(usage)) },
-        Event::QueueUpdate { steering: queued, follow_up: Vec::new() },
+        Event::QueueUpdate { queues },
         Event::Warning { code: "max_turns".to_owned(), message: "80 %".to_owned() },
         Event::Fault { error: ErrorRecord::new(ErrorKind::Storage, "disk full") },
         Event::TurnEnd { turn: 2, message: None, tool_results: Vec::new() },

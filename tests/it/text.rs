@@ -156,7 +156,7 @@ fn ends(messages: Vec<Arc<Message>>, reason: Reason, error: Option<ErrorRecord>)
     let outcome =
         RunOutcome { messages: messages.clone(), stop_reason: None, reason, error: error.clone(), cause: None };
     let result = Msg::Result { line: Box::new(verdict(reason, error)), instead: None, ts: 0 };
-    vec![event(Event::RunEnd { messages, outcome: Arc::new(outcome) }), result]
+    vec![event(Event::RunEnd { messages, outcome: Arc::new(outcome), result: None }), result]
 }
 
 /// `let me look` with a call, its result, then `text` with the given ending (OUT-21).

@@ -11,6 +11,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("port", &["model"]),
     ("turn", &["model", "port"]),
     ("agent", &["model", "port", "turn"]),
+    ("harness", &["model", "port", "turn"]),
     ("process", &["model", "port", "turn"]),
     ("config", &["model", "port", "turn"]),
     ("session", &["model", "port", "turn"]),
@@ -21,10 +22,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("exit", &["model"]),
     (
         "app",
-        &["model", "port", "turn", "agent", "process", "config", "session", "provider", "tool", "cli", "print", "exit"],
+        &[
+            "model", "port", "turn", "agent", "harness", "process", "config", "session", "provider", "tool", "cli",
+            "print", "exit",
+        ],
     ),
     ("main", &["app"]),
-    ("testing", &["model", "port", "turn", "agent"]),
+    ("testing", &["model", "port", "turn", "agent", "harness"]),
 ];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {

@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
             self.turn(turns);
         }
         assert!(turns > 0, "no turn: {}", self.whole);
-        let Event::RunEnd { messages, outcome } = self.next() else { panic!("no end: {}", self.whole) };
+        let Event::RunEnd { messages, outcome, .. } = self.next() else { panic!("no end: {}", self.whole) };
         assert_eq!(self.at, self.events.len(), "events behind the end: {}", self.whole);
         // Invariants 6 and 7.
         assert_eq!(*messages, self.messages, "agent_end lists other messages: {}", self.whole);
