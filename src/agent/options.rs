@@ -5,7 +5,7 @@
 //!
 //! Must not know: configuration, command lines, any provider or tool.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::hooks::{LoopHooks, NoHooks};
 use super::queue::QueueMode;
 use super::state::Settings;
 use crate::port::{
-    Access, Clock, Denied, Execution, Guard, Ids, MemoKeeper, Policy, Provider, SessionRef, StreamOptions, SystemClock,
+    Clock, Execution, Guard, Ids, MemoKeeper, OpenGuard, Policy, Provider, SessionRef, StreamOptions, SystemClock,
     UuidIds,
 };
 
@@ -113,15 +113,5 @@ impl Default for ToolEnv {
 impl std::fmt::Debug for ToolEnv {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ToolEnv").field("cwd", &self.cwd).field("session", &self.session).finish_non_exhaustive()
-    }
-}
-
-/// A guard that allows every path.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenGuard;
-
-impl Guard for OpenGuard {
-    fn check(&self, _path: &Path, _shown: &str, _access: Access) -> Result<(), Denied> {
-        Ok(())
     }
 }

@@ -9,16 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::model::Message;
-
-/// How much one poll of a queue takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueMode {
-    /// The oldest message.
-    #[default]
-    OneAtATime,
-    /// Everything.
-    All,
-}
+pub use crate::model::QueueMode;
 
 /// Messages waiting for a run. Polls are atomic; what a poll took and nobody consumed goes back to the front.
 #[derive(Debug, Default)]

@@ -4,3 +4,17 @@
 //! planned by pure functions, one file per phase, and only the driver waits.
 //!
 //! Must not know: protocols, paths, processes, clocks of the system, colours.
+
+mod core;
+mod drive;
+mod error;
+mod gate;
+mod hooks;
+mod lane;
+mod memory;
+mod options;
+mod phase;
+mod plan;
+mod publish;
+mod restore;
+mod session;

@@ -39,9 +39,8 @@ pub use message::{
     ImageBlock, Message, TextBlock, ThinkingBlock, ToolCall, ToolResultMessage, UserContent, UserMessage,
 };
 pub use operation::{
-    CallRecord, CallStatus, Continuation, Control, Counters, GenerationContext, Intent, Leaf, OperationMeta,
-    OperationState, OutputRule, PendingReply, QueueMode, ReplayRule, RetryPolicy, RunSettings, StopMark, StoredOptions,
-    ToolBatch, ToolExecution,
+    CallRecord, CallStatus, Continuation, Control, Counters, Execution, GenerationContext, Intent, Leaf, OperationMeta,
+    OperationState, PendingReply, QueueMode, Replay, RetryPolicy, RunSettings, StopMark, StoredOptions, ToolBatch,
 };
 pub use outcome::{CancelCause, Reason, RunOutcome};
 pub use secret::{Headers, Secret};

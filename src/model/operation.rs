@@ -37,22 +37,10 @@ pub struct OperationMeta {
     /// Fixed for the whole operation, so that a resumed one sends the same prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// What the final answer must be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<OutputRule>,
     pub intent: Intent,
     /// Fields this version does not know.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
-}
-
-/// A schema for the final answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OutputRule {
-    pub schema: Value,
-    /// How often the model is asked to mend an answer.
-    pub max_repairs: u32,
 }
 
 /// What an operation is for.
@@ -130,7 +118,7 @@ pub enum StopMark {
 pub struct RunSettings {
     pub steering_mode: QueueMode,
     pub follow_up_mode: QueueMode,
-    pub tool_execution: ToolExecution,
+    pub tool_execution: Execution,
     /// Models to go on with when one fails, in order.
     pub fallbacks: Vec<LaneConfig>,
     #[serde(flatten)]
@@ -148,10 +136,10 @@ pub enum QueueMode {
     All,
 }
 
-/// How the calls of one reply run, unless a tool says otherwise.
+/// One call at a time, or together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolExecution {
+pub enum Execution {
     #[default]
     Parallel,
     Sequential,
@@ -315,7 +303,7 @@ pub enum CallStatus {
     Planned,
     /// The intent is stored; the tool may have started.
     EffectPending {
-        replay: ReplayRule,
+        replay: Replay,
         /// A hook before the call asked for the end of the run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         terminate: bool,
@@ -330,10 +318,12 @@ pub enum CallStatus {
     },
 }
 
-/// Whether a call may run again after a crash, as its tool said when it was called.
+/// Whether a call may run again after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ReplayRule {
+pub enum Replay {
+    /// It has no effect, or the same effect twice.
     Safe,
+    /// Its effect is unknown or must not happen twice.
     Never,
 }

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{Content, EntryId, RunId, ToolResultView, Usage};
+pub use crate::model::{Execution, Replay};
 
 /// Something a model can call.
 #[async_trait]
@@ -46,23 +47,6 @@ pub struct ToolSpec {
     pub execution: Option<Execution>,
     pub source: Source,
     pub annotations: Map<String, Value>,
-}
-
-/// Whether a call may run again after a crash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replay {
-    /// It has no effect, or the same effect twice.
-    Safe,
-    /// Its effect is unknown or must not happen twice.
-    Never,
-}
-
-/// One call at a time, or together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Execution {
-    #[default]
-    Parallel,
-    Sequential,
 }
 
 /// Where a tool comes from.
@@ -182,6 +166,33 @@ pub trait Memos: Send + Sync {
 pub trait MemoKeeper: Send + Sync {
     /// The memos of one call, by its run and its invocation id.
     fn of_call(&self, run: &RunId, invocation: &EntryId) -> Arc<dyn Memos>;
+}
+
+/// Ends what the tools of a dead process left running.
+#[async_trait]
+pub trait Orphans: Send + Sync {
+    /// Looks for what one call started, by its invocation id and its memos, and ends it. What is not surely its own is
+    /// left alone.
+    async fn stop(&self, invocation: &EntryId, memos: &[(String, Value)]) -> OrphansReport;
+}
+
+/// What became of the processes of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrphansReport {
+    /// A sentence for the result of the call, where something was ended.
+    pub stopped: Option<String>,
+    /// Sentences for the user.
+    pub warnings: Vec<String>,
+}
+
+/// A guard that allows every path.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenGuard;
+
+impl Guard for OpenGuard {
+    fn check(&self, _path: &Path, _shown: &str, _access: Access) -> Result<(), Denied> {
+        Ok(())
+    }
 }
 
 /// One progress report: the full bounded view so far.

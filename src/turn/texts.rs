@@ -6,6 +6,13 @@ pub const CANCELLED: &str = "Run cancelled";
 pub const EMPTY: &str = "The provider sent neither text nor a tool call.";
 /// A `toolUse` reply without a call.
 pub const TOOLUSE_EMPTY: &str = "The provider stopped for tool use but sent no tool call.";
+/// A request that was longer than the model takes, where the server had no words for it.
+pub const OVERFLOW: &str = "The request did not fit the model's context window.";
+/// An answer that is to be collected later, with nothing to collect it by.
+pub const DEFERRED_INVALID: &str = "The provider returned an unusable deferred handle.";
+/// `errorMessage` of a reply that a process's end cut off.
+pub const INTERRUPTED: &str = "The response was cut off because the process stopped. Only the saved part is kept; \
+     whether the provider finished it is unknown.";
 /// Stands in for a result that was never recorded.
 pub const NO_RESULT: &str = "No result was recorded for this tool call.";
 /// A call the run's end overtook.

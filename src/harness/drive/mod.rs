@@ -1,0 +1,429 @@
+//! The driver: the only place that waits. It looks at the state, does what the state asks for, commits what came of it,
+//! and looks again, until the operation is over or waits for something outside.
+//!
+//! Keeps true: an effect starts only where the gate admits it; what an effect left is settled by the procedure that
+//! started it, and by recovery where that process died; a step that changes nothing is a bug, not a loop.
+//!
+//! Must not know: what a step decides.
+
+mod generate;
+mod recover;
+mod tools;
+
+use std::sync::Arc;
+
+use super::core::{Core, Halt};
+use super::error::Fault;
+use super::gate::{Gate, Shut};
+use super::hooks::{Chain, DriveVerdict};
+use super::memory::{LaneMemory, Open};
+use super::options::{Blocked, Drive, Outcome, Settled, Wait};
+use super::phase::{self, Facts, cancel, checkpoint, start};
+use super::plan::Plan;
+use crate::model::{
+    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
+};
+use crate::port::{HookPoint, HookScope};
+
+/// One drive of one operation.
+pub(super) struct Driver<'a> {
+    core: &'a Core,
+    lane: &'a str,
+    name: Arc<str>,
+    gate: Arc<Gate>,
+    drive: Drive,
+    /// A process before this one began the operation.
+    resumed: bool,
+    operation: RunId,
+    /// All facts of the error the operation failed with.
+    failure: Option<ErrorRecord>,
+}
+
+/// How a step ended.
+enum Step {
+    Continue,
+    Waiting(Wait),
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(core: &'a Core, lane: &'a str, gate: Arc<Gate>, drive: Drive, resumed: bool, open: &Open) -> Self {
+        let name = core.memory().lanes.get(lane).map_or_else(|| Arc::from(lane), |memory| Arc::clone(&memory.name));
+        let operation = open.id().clone();
+        Self { core, lane, name, gate, drive, resumed, operation, failure: None }
+    }
+
+    /// Drives to the end, or to a wait.
+    pub(super) async fn run(mut self) -> Result<Outcome, Halt> {
+        let ended = self.to_the_end().await;
+        // What is queued is told, whatever happened; after a fault only what claims nothing.
+        let told = self.core.bus.flush().await;
+        match (ended, told) {
+            (Ok(outcome), Ok(())) => Ok(outcome),
+            (Ok(_), Err(fault)) => Err(Halt::Fault(self.core.stop(fault).await)),
+            (Err(Halt::Fault(fault)), _) => Err(Halt::Fault(self.core.stop(fault).await)),
+            (Err(Halt::Closed), _) => Err(Halt::Closed),
+        }
+    }
+
+    async fn to_the_end(&mut self) -> Result<Outcome, Halt> {
+        if self.resumed {
+            self.begin_resumed();
+        }
+        let mut asked = false;
+        loop {
+            let Some(open) = self.look() else { return self.settled() };
+            let before = open.state.clone();
+            let step = if open.cancelled() {
+                self.reconcile(open).await?
+            } else if !asked {
+                asked = true;
+                match self.ask_before_drive(&open).await? {
+                    Some(step) => step,
+                    None => continue,
+                }
+            } else {
+                self.step(open).await?
+            };
+            match step {
+                Step::Waiting(wait) => return Ok(Outcome::Waiting(wait)),
+                Step::Continue => self.check_progress(&before)?,
+            }
+        }
+    }
+
+    async fn step(&mut self, open: Open) -> Result<Step, Halt> {
+        match &open.state.leaf {
+            Leaf::Starting => self.start(open).await,
+            Leaf::Checkpoint { .. } => self.checkpoint(open).await,
+            Leaf::AssistantReady { .. } => Box::pin(self.generate(open)).await,
+            Leaf::AssistantWait { .. } => self.wait_for_retry(&open).await,
+            Leaf::AssistantPending(_) => self.recover_reply(&open).await,
+            Leaf::Tools { .. } => Box::pin(self.tools(open)).await,
+        }
+    }
+
+    /// What the lane says now; `None` when the operation is over.
+    fn look(&self) -> Option<Open> {
+        let memory = self.core.memory();
+        let open = memory.lanes.get(self.lane)?.operation.as_ref();
+        open.filter(|open| *open.id() == self.operation).cloned()
+    }
+
+    /// Reads the lane, without a job.
+    fn read<T>(&self, read: impl FnOnce(&LaneMemory) -> T) -> Result<T, Fault> {
+        let memory = self.core.memory();
+        let lane = memory.lanes.get(self.lane);
+        lane.map(read).ok_or_else(|| Fault::broken(format!("there is no lane {:?}", self.lane)))
+    }
+
+    fn settled(&mut self) -> Result<Outcome, Halt> {
+        let memory = self.core.memory();
+        let lane = memory.lanes.get(self.lane);
+        let result = lane.and_then(|lane| lane.last_result.clone()).filter(|found| found.operation_id == self.operation);
+        let Some(result) = result else { return Err(Fault::broken("an operation ended without a result").into()) };
+        let text = lane
+            .and_then(|lane| lane.messages_since(result.from_tip_id.as_ref()).into_iter().rev().find_map(last_text))
+            .unwrap_or_default();
+        let error = self.failure.take().or_else(|| {
+            let kind = result.error_kind?;
+            let error = result.error.as_ref()?;
+            Some(ErrorRecord::new(kind, error.message.clone()))
+        });
+        Ok(Outcome::Settled(Box::new(Settled { result, error, text })))
+    }
+
+    fn check_progress(&self, before: &OperationState) -> Result<(), Halt> {
+        match self.look() {
+            Some(open) if open.state == *before => {
+                Err(Fault::broken(format!("the step at {} changed nothing", before.leaf.word())).into())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// A job of this drive that starts something: not planned once the operation is to end.
+    async fn go_on<T>(
+        &self,
+        plan: impl FnOnce(&LaneMemory, &Open, &Facts<'_>) -> Result<(Option<Plan>, T), Fault>,
+    ) -> Result<Option<T>, Halt> {
+        let gate = Arc::clone(&self.gate);
+        let done = self
+            .core
+            .job(self.lane, |lane, facts| {
+                let open = open(lane)?;
+                if open.cancelled() || gate.admit().is_err() {
+                    return Ok((None, None));
+                }
+                let (plan, answer) = plan(lane, open, facts)?;
+                Ok::<_, Halt>((plan, Some(answer)))
+            })
+            .await?;
+        if done.is_none() {
+            self.gate_durable().await;
+        }
+        Ok(done)
+    }
+
+    /// A job of this drive that settles what has started.
+    async fn settle<T>(
+        &self,
+        plan: impl FnOnce(&LaneMemory, &Open, &Facts<'_>) -> Result<(Option<Plan>, T), Fault>,
+    ) -> Result<T, Halt> {
+        self.core.job(self.lane, |lane, facts| Ok::<_, Halt>(plan(lane, open(lane)?, facts)?)).await
+    }
+
+    /// Waits for an abort that is on its way to the store, if one is.
+    async fn gate_durable(&self) {
+        if self.gate.admit().is_err() {
+            self.gate.durable().await;
+        }
+    }
+
+    fn chain(&self) -> Chain<'_> {
+        let options = &self.core.options;
+        Chain {
+            hooks: self.core.hooks(),
+            gate: &self.gate,
+            clock: &*options.clock,
+            grace: options.limits.grace,
+            notes: Vec::new(),
+        }
+    }
+
+    fn scope(&self, open: &Open, key: impl Into<String>) -> HookScope {
+        HookScope {
+            run_id: open.id().clone(),
+            lane: self.lane.to_owned(),
+            turn: open.state.counters.turns.saturating_add(1),
+            key: key.into(),
+        }
+    }
+
+    fn emit(&self, event: Event) {
+        self.emit_as(false, event);
+    }
+
+    fn emit_as(&self, recovery: bool, event: Event) {
+        self.core.bus.push(LaneEvent { lane: Arc::clone(&self.name), recovery, event });
+    }
+
+    fn emit_all(&self, events: Vec<Event>) {
+        for event in events {
+            self.emit(event);
+        }
+    }
+
+    async fn flush(&self) -> Result<(), Halt> {
+        Ok(self.core.bus.flush().await?)
+    }
+
+    /// The hook before a drive; `Some` where the drive ends or looks again.
+    async fn ask_before_drive(&mut self, open: &Open) -> Result<Option<Step>, Halt> {
+        let mut chain = self.chain();
+        if !chain.listens(HookPoint::BeforeDrive) {
+            return Ok(None);
+        }
+        self.flush().await?;
+        let scope = self.scope(&open, open.id().as_str());
+        let (kind, state) = (open.meta.intent.kind(), open.state.leaf.word());
+        let verdict = chain.before_drive(&scope, kind, state, self.resumed).await;
+        let notes = std::mem::take(&mut chain.notes);
+        drop(chain);
+        self.emit_all(notes);
+        match verdict {
+            Ok(DriveVerdict::Go) => Ok(None),
+            Ok(DriveVerdict::Block(reason)) => Ok(Some(Step::Waiting(Wait::Blocked(Blocked::Hook { reason })))),
+            Ok(DriveVerdict::Abort) => {
+                abort(self.core, self.lane, CancelCause::Hook).await?;
+                Ok(None)
+            }
+            Err(Shut) => {
+                self.gate.durable().await;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn start(&mut self, open: Open) -> Result<Step, Halt> {
+        let mut chain = self.chain();
+        let mut verdict = super::hooks::RunVerdict::default();
+        if chain.listens(HookPoint::BeforeRun) {
+            self.flush().await?;
+            let scope = self.scope(&open, open.id().as_str());
+            let prompt = self.read(|lane| lane.messages_since(open.meta.source_tip_id.as_ref()))?;
+            let asked = chain.before_run(&scope, &prompt).await;
+            let notes = std::mem::take(&mut chain.notes);
+            drop(chain);
+            self.emit_all(notes);
+            match asked {
+                Ok(found) => verdict = found,
+                Err(Shut) => {
+                    self.gate.durable().await;
+                    return Ok(Step::Continue);
+                }
+            }
+        }
+        self.go_on(|lane, open, facts| {
+            let plan = match verdict.block {
+                Some(_) => start::refuse(lane, open, facts)?,
+                None => start::begin(lane, open, verdict.injected, facts)?,
+            };
+            Ok((Some(plan), ()))
+        })
+        .await?;
+        Ok(Step::Continue)
+    }
+
+    async fn checkpoint(&mut self, open: Open) -> Result<Step, Halt> {
+        super::import::spool(self.core, self.lane).await?;
+        let planned = self
+            .go_on(|lane, open, facts| match checkpoint::boundary(lane, open, facts)? {
+                checkpoint::Boundary::Next(plan) => {
+                    let warning = checkpoint::warning(lane, open, facts);
+                    Ok((Some(*plan), (true, warning)))
+                }
+                checkpoint::Boundary::MayFinish => Ok((None, (false, None))),
+            })
+            .await?;
+        match planned {
+            None => Ok(Step::Continue),
+            Some((true, warning)) => {
+                self.warn_once(warning);
+                Ok(Step::Continue)
+            }
+            Some((false, _)) => self.finish(open).await,
+        }
+    }
+
+    /// Nothing is owed: the hook before the end, then the end, or what came meanwhile.
+    async fn finish(&mut self, open: Open) -> Result<Step, Halt> {
+        let mut chain = self.chain();
+        let mut follow_up = None;
+        if chain.listens(HookPoint::BeforeRunEnd) {
+            self.flush().await?;
+            let source = open.meta.source_tip_id.as_ref();
+            let (trigger, text, stop) = self.read(|lane| {
+                let trigger = lane.tip.as_ref().map(ToString::to_string).unwrap_or_default();
+                let text = lane.messages_since(source).into_iter().rev().find_map(last_text).unwrap_or_default();
+                (trigger, text, checkpoint::last_stop(lane, &open))
+            })?;
+            let scope = self.scope(&open, format!("{}:{trigger}", open.id()));
+            let active = open.state.counters.follow_ups > 0;
+            let asked = chain.before_run_end(&scope, stop, &text, active).await;
+            let notes = std::mem::take(&mut chain.notes);
+            drop(chain);
+            self.emit_all(notes);
+            match asked {
+                Ok(found) => follow_up = found,
+                Err(Shut) => {
+                    self.gate.durable().await;
+                    return Ok(Step::Continue);
+                }
+            }
+            super::import::spool(self.core, self.lane).await?;
+        }
+        let max = self.core.options.limits.max_follow_ups;
+        let over = self
+            .go_on(|lane, open, facts| {
+                let finish = checkpoint::finish(lane, open, follow_up, facts)?;
+                Ok((Some(finish.plan), finish.follow_up_over_limit))
+            })
+            .await?;
+        if over == Some(true) {
+            let error = format!("a follow-up was dropped: an operation has at most {max} (hook_limits.max_follow_ups)");
+            let name = HookPoint::BeforeRunEnd.as_str().to_owned();
+            self.emit(Event::HandlerError { kind: HandlerKind::Hook, name, error });
+        }
+        Ok(Step::Continue)
+    }
+
+    /// Tells that most of a limit is used, once in this process.
+    fn warn_once(&self, warning: Option<Event>) {
+        if let Some(Event::Warning { code, message }) = warning
+            && self.core.warned().insert((self.operation.clone(), code.clone()))
+        {
+            self.emit(Event::Warning { code, message });
+        }
+    }
+
+    /// The operation is to end: what had started is settled, then it ends.
+    async fn reconcile(&mut self, open: Open) -> Result<Step, Halt> {
+        match &open.state.leaf {
+            Leaf::AssistantPending(_) => self.recover_reply(&open).await,
+            Leaf::Tools { .. } => self.reconcile_tools(&open).await,
+            Leaf::Starting | Leaf::Checkpoint { .. } | Leaf::AssistantReady { .. } | Leaf::AssistantWait { .. } => {
+                self.settle(|lane, open, facts| Ok((Some(cancel::end(lane, open, facts)?), ()))).await?;
+                Ok(Step::Continue)
+            }
+        }
+    }
+
+    async fn wait_for_retry(&mut self, open: &Open) -> Result<Step, Halt> {
+        let Leaf::AssistantWait { not_before, generation_context, .. } = &open.state.leaf else {
+            return Ok(Step::Continue);
+        };
+        let clock = Arc::clone(&self.core.options.clock);
+        // A clock that was set must not make anyone wait longer than the policy allows.
+        let longest = generation_context.retry_policy.max_agent_delay_ms;
+        let rest = not_before.saturating_sub(clock.now_ms()).min(longest);
+        if rest > 0 {
+            if !self.drive.wait_for_retry {
+                return Ok(Step::Waiting(Wait::Retry { not_before: *not_before }));
+            }
+            self.flush().await?;
+            let Ok(token) = self.gate.admit() else {
+                self.gate.durable().await;
+                return Ok(Step::Continue);
+            };
+            tokio::select! {
+                biased;
+                () = token.cancelled() => return Ok(Step::Continue),
+                () = clock.sleep(std::time::Duration::from_millis(rest)) => {}
+            }
+        }
+        self.go_on(|lane, open, _| Ok((Some(phase::request::retry_due(lane, open)?), ()))).await?;
+        Ok(Step::Continue)
+    }
+
+    fn recovery_step(&self, state: &str, action: RecoveryAction, call: Option<String>, notice: Option<String>) {
+        let run_id = self.operation.clone();
+        self.emit_as(true, Event::RecoveryStep { run_id, state: state.to_owned(), action, tool_call_id: call, notice });
+    }
+}
+
+/// The open operation of a lane.
+fn open(lane: &LaneMemory) -> Result<&Open, Fault> {
+    lane.operation.as_ref().ok_or_else(|| Fault::broken("the operation is over"))
+}
+
+fn last_text(message: Arc<Message>) -> Option<String> {
+    message.as_assistant().map(crate::model::AssistantMessage::text).filter(|text| !text.is_empty())
+}
+
+/// Asks for the end of the open operation of a lane. Returns when that is durable; `None` if none is open.
+pub(super) async fn abort(core: &Core, lane: &str, cause: CancelCause) -> Result<Option<cancel::Taken>, Halt> {
+    let gate = core.drives().get(lane).cloned();
+    if core.memory().lanes.get(lane).is_none_or(|memory| memory.operation.is_none()) {
+        return Ok(None);
+    }
+    if let Some(gate) = &gate {
+        gate.begin_abort();
+    }
+    let taken = core
+        .job(lane, |lane, facts| {
+            let Some(open) = &lane.operation else { return Ok((None, None)) };
+            match cancel::request(lane, open, cause, facts)? {
+                Some((plan, taken)) => Ok((Some(plan), Some(taken))),
+                None => Ok::<_, Halt>((None, Some(cancel::Taken::default()))),
+            }
+        })
+        .await;
+    if let Some(gate) = &gate {
+        match &taken {
+            Ok(_) => gate.signal_abort(),
+            Err(_) => gate.give_up(),
+        }
+    }
+    core.bus.nudge().await?;
+    taken
+}

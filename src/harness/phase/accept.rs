@@ -1,0 +1,111 @@
+//! Accepting a run (S1): its inputs into the tree, and its state.
+//!
+//! Keeps true: a refusal writes nothing; inputs, tip, operation and lane change in one transaction.
+//!
+//! Must not know: what the inputs say.
+
+use std::sync::Arc;
+
+use serde_json::Map;
+
+use super::super::error::{Fault, InvalidMessage, RunError};
+use super::super::memory::LaneMemory;
+use super::super::plan::Plan;
+use super::{Facts, inbox};
+use crate::model::{
+    Control, Counters, EntryBody, Event, Intent, LaneState, Leaf, Message, Model, OperationMeta, OperationState, RunId,
+    RunSettings, StopReason,
+};
+use crate::turn;
+
+/// What a run is accepted with.
+pub(in super::super) struct Request {
+    pub(in super::super) messages: Vec<Message>,
+    pub(in super::super) settings: RunSettings,
+    pub(in super::super) system_prompt: String,
+}
+
+/// Plans the acceptance.
+///
+/// # Errors
+/// The lane is busy, a message is not acceptable, or there is nothing to answer.
+pub(in super::super) fn run(lane: &LaneMemory, request: &Request, facts: &Facts<'_>) -> Result<Plan, RunError> {
+    if let Some(open) = &lane.operation {
+        let kind = open.meta.intent.kind().to_owned();
+        return Err(RunError::LaneBusy { operation: open.id().clone(), kind });
+    }
+    if request.messages.iter().any(is_pending) {
+        return Err(RunError::InvalidMessage { reason: InvalidMessage::PendingAssistant });
+    }
+    let selection = inbox::at_acceptance(lane, &request.settings, facts);
+    let continuation = request.messages.is_empty() && !selection.projects;
+    if continuation && !can_continue(lane) {
+        return Err(RunError::NothingToContinue);
+    }
+    Ok(plan(lane, request, &selection, continuation, facts)?)
+}
+
+fn plan(
+    lane: &LaneMemory,
+    request: &Request,
+    selection: &inbox::Selection,
+    continuation: bool,
+    facts: &Facts<'_>,
+) -> Result<Plan, Fault> {
+    let operation_id = RunId::new(facts.ids.next_id());
+    let mut plan = Plan::new(lane);
+    plan.event(Event::RunStart { run_id: operation_id.clone() });
+    plan.turn_start();
+    inbox::place(&mut plan, lane, selection, facts)?;
+    let mut prompt_entry_ids = Vec::with_capacity(request.messages.len());
+    for message in &request.messages {
+        let id = facts.entry_id();
+        prompt_entry_ids.push(id.clone());
+        plan.entry_told(id, EntryBody::Message { message: Arc::new(message.clone()), terminate: false });
+    }
+    inbox::placed(&mut plan, selection);
+    if plan.tip() != lane.tip.as_ref() {
+        plan.move_tip()?;
+    }
+    let meta = OperationMeta {
+        operation_id: operation_id.clone(),
+        lane: lane.name.to_string(),
+        source_tip_id: lane.tip.clone(),
+        started_at: facts.now,
+        system_prompt: (!request.system_prompt.is_empty()).then(|| request.system_prompt.clone()),
+        intent: Intent::Run { prompt_entry_ids, continuation },
+        extra: Map::new(),
+    };
+    let state = OperationState {
+        control: Control::Running,
+        settings: request.settings.clone(),
+        counters: Counters::default(),
+        fallback_index: 0,
+        stop: None,
+        latest_assistant_entry_id: None,
+        leaf: Leaf::Starting,
+    };
+    plan.open(meta, state)?;
+    let lane_state = LaneState {
+        current_operation_id: Some(operation_id),
+        last_operation_id: lane.state.last_operation_id.clone(),
+        ..inbox::without(&lane.state, selection)
+    };
+    plan.lane_state(lane_state)?;
+    if !selection.items.is_empty() {
+        plan.queues();
+    }
+    Ok(plan)
+}
+
+fn is_pending(message: &Message) -> bool {
+    message.as_assistant().is_some_and(|reply| reply.stop_reason == StopReason::Pending)
+}
+
+/// Whether what a model would see ends in something to answer.
+pub(in super::super) fn can_continue(lane: &LaneMemory) -> bool {
+    let messages: Vec<Arc<Message>> = lane.messages().map(|(_, message)| Arc::clone(message)).collect();
+    // Which model it is changes blocks of messages, not their roles.
+    let projection = turn::project(&messages, &Model::unknown("", "", "", ""));
+    projection.messages.last().is_some_and(|last| matches!(**last, Message::User(_) | Message::ToolResult(_)))
+}
