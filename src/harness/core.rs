@@ -277,7 +277,11 @@ impl Core {
 
     /// The hooks of this moment, in their order.
     pub(super) fn hooks(&self) -> Vec<Arc<dyn Hooks>> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.hooks_mut().clone()
+    }
+
+    pub(super) fn hooks_mut(&self) -> MutexGuard<'_, Vec<Arc<dyn Hooks>>> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn find_tool(&self, name: &str) -> Option<Arc<dyn Tool>> {

@@ -21,7 +21,9 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::gate::{Gate, Shut};
-use crate::model::{AssistantMessage, Content, ErrorKind, ErrorRecord, Event, HandlerKind, Message, StopReason, ToolCall};
+use crate::model::{
+    AssistantMessage, Content, ErrorKind, ErrorRecord, Event, HandlerKind, Message, StopReason, ToolCall,
+};
 use crate::port::{
     AfterResponse, AfterTool, BeforeDrive, BeforeRequest, BeforeRun, BeforeRunEnd, BeforeTool, Clock, Common,
     HookFailure, HookPoint, HookScope, Hooks, LlmRequest, OnPayload, OptionsPatch, ResponseMeta, ToolOutput,
@@ -129,11 +131,7 @@ impl Chain<'_> {
         Ok(DriveVerdict::Go)
     }
 
-    pub(super) async fn before_run(
-        &mut self,
-        scope: &HookScope,
-        prompt: &[Arc<Message>],
-    ) -> Result<RunVerdict, Shut> {
+    pub(super) async fn before_run(&mut self, scope: &HookScope, prompt: &[Arc<Message>]) -> Result<RunVerdict, Shut> {
         let mut seen = prompt.to_vec();
         let mut verdict = RunVerdict::default();
         for hook in self.at(HookPoint::BeforeRun) {

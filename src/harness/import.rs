@@ -58,7 +58,8 @@ pub(super) async fn watch(core: &Core, lane: &str) -> Halt {
 
 async fn queue(core: &Core, lane: &str, id: &EntryId, kind: InboxKind, message: UserMessage) -> Result<(), Halt> {
     // A process may have died between storing it and taking it away.
-    let stored = core.options.store.entries(std::slice::from_ref(id)).map_err(|error| super::error::Fault::of_store(&error))?;
+    let stored =
+        core.options.store.entries(std::slice::from_ref(id)).map_err(|error| super::error::Fault::of_store(&error))?;
     if matches!(stored.first(), Some(Some(_))) {
         return Ok(());
     }

@@ -8,8 +8,10 @@
 mod core;
 mod drive;
 mod error;
+mod frames;
 mod gate;
 mod hooks;
+mod import;
 mod lane;
 mod memory;
 mod options;
@@ -18,3 +20,13 @@ mod plan;
 mod publish;
 mod restore;
 mod session;
+mod snapshot;
+
+pub use error::{
+    AbortError, Fault, InvalidMessage, LaneError, OpenError, QueueError, RegisterError, RunError, WriteError,
+};
+pub use lane::{Aborted, Cancelled, Input, Lane};
+pub use options::{Blocked, Drive, Limits, Options, Outcome, Projector, Retry, Settled, ToolEnv, Wait};
+pub use publish::{Listener, Subscription};
+pub use session::{Harness, LaneInfo, Registration};
+pub use snapshot::{OperationStatus, OperationView, RetryView, RunningTool, SettledTool, Snapshot, reduce};

@@ -15,8 +15,8 @@ use super::error::Fault;
 use super::memory::{LaneMemory, Open, TurnState};
 use crate::model::session::namespace;
 use crate::model::{
-    Entry, EntryBody, EntryId, ErrorRecord, Event, InboxKind, LaneConfig, LaneState, Message, OperationMeta, OperationResult,
-    OperationState, PendingEntry, RunOutcome, Usage, UsageRow, Write,
+    Entry, EntryBody, EntryId, ErrorRecord, Event, InboxKind, LaneConfig, LaneState, Message, OperationMeta,
+    OperationResult, OperationState, PendingEntry, RunOutcome, Usage, UsageRow, Write,
 };
 use crate::port::Committed;
 
@@ -58,10 +58,18 @@ enum Tell {
     /// Ends the open turn, if one is.
     TurnEnd,
     /// The entry of this write, with the start of its message or without.
-    Entry { write: usize, start: bool },
-    Usage { write: usize },
+    Entry {
+        write: usize,
+        start: bool,
+    },
+    Usage {
+        write: usize,
+    },
     Queues,
-    RunEnd { outcome: RunOutcome, result: Arc<OperationResult> },
+    RunEnd {
+        outcome: RunOutcome,
+        result: Arc<OperationResult>,
+    },
 }
 
 impl Plan {

@@ -19,7 +19,7 @@ use crate::model::{
     AssistantBlock, CallRecord, CallStatus, Entry, EntryBody, EntryId, Intent, LaneConfig, LaneState, Leaf, Message,
     OperationMeta, OperationResult, OperationState, PendingEntry, RunId, ToolBatch,
 };
-use crate::port::{BranchScan, Order, Store};
+use crate::port::{BranchScan, Order, Store, StoreError};
 
 /// Reads and checks every lane that has been used as one.
 ///
@@ -68,16 +68,8 @@ fn lane(store: &dyn Store, name: &str) -> Result<Option<LaneMemory>, OpenError> 
             return Err(corrupt(namespace::LANE_STATE, name, "the lane has a configuration and no state"));
         }
     };
-    let tip = match tip_value {
-        None | Some(Value::Null) => None,
-        Some(Value::String(id)) => Some(EntryId::new(id)),
-        Some(_) => return Err(corrupt(namespace::BRANCH_TIP, name, "it is no entry id")),
-    };
-    if let Some(tip) = &tip {
-        exist(store, [tip], namespace::BRANCH_TIP, name)?;
-    }
-    let scan = BranchScan { start: tip.clone(), order: Order::OldestFirst, ..BranchScan::default() };
-    let path: Vec<Arc<Entry>> = store.branch(&scan)?.into_iter().map(Arc::new).collect();
+    let tip = tip(store, name)?;
+    let path = path(store, tip.as_ref())?;
     let waiting = waiting(store, &state)?;
     let last_result = last_result(store, &state)?.map(Arc::new);
     let operation = match &state.current_operation_id {
@@ -87,6 +79,23 @@ fn lane(store: &dyn Store, name: &str) -> Result<Option<LaneMemory>, OpenError> 
     let name = Arc::from(name);
     let stream = StreamState::default();
     Ok(Some(LaneMemory { name, tip, config, state, waiting, operation, last_result, path, stream }))
+}
+
+/// The newest entry of a branch, which exists.
+pub(super) fn tip(store: &dyn Store, name: &str) -> Result<Option<EntryId>, OpenError> {
+    let tip = match store.value(namespace::BRANCH_TIP, name)? {
+        None | Some(Value::Null) => None,
+        Some(Value::String(id)) => Some(EntryId::new(id)),
+        Some(_) => return Err(corrupt(namespace::BRANCH_TIP, name, "it is no entry id")),
+    };
+    exist(store, &tip, namespace::BRANCH_TIP, name)?;
+    Ok(tip)
+}
+
+/// The entries from the root to an entry.
+pub(super) fn path(store: &dyn Store, tip: Option<&EntryId>) -> Result<Vec<Arc<Entry>>, StoreError> {
+    let scan = BranchScan { start: tip.cloned(), order: Order::OldestFirst, ..BranchScan::default() };
+    Ok(store.branch(&scan)?.into_iter().map(Arc::new).collect())
 }
 
 fn waiting(store: &dyn Store, state: &LaneState) -> Result<HashMap<EntryId, PendingEntry>, OpenError> {

@@ -92,9 +92,7 @@ impl Driver<'_> {
         }
         match self.core.options.models.credential(provider) {
             Credential::Present => Ok(model),
-            Credential::Missing(variables) => {
-                Err(Blocked::Credential { provider: provider.clone(), variables })
-            }
+            Credential::Missing(variables) => Err(Blocked::Credential { provider: provider.clone(), variables }),
         }
     }
 
@@ -316,9 +314,7 @@ impl<'a> Streaming<'a, '_> {
                 if let Some(usage) = &usage {
                     self.frames.usage(usage);
                 }
-                if let Some(reply) =
-                    driver.core.live().get_mut(driver.lane).and_then(|live| live.reply.as_mut())
-                {
+                if let Some(reply) = driver.core.live().get_mut(driver.lane).and_then(|live| live.reply.as_mut()) {
                     // What the reader let through fits.
                     let _fits = reply.fold(index, &event);
                 }

@@ -27,7 +27,7 @@ use crate::port::{HookPoint, HookScope};
 
 /// One drive of one operation.
 pub(super) struct Driver<'a> {
-    core: &'a Core,
+    core: &'a Arc<Core>,
     lane: &'a str,
     name: Arc<str>,
     gate: Arc<Gate>,
@@ -46,7 +46,14 @@ enum Step {
 }
 
 impl<'a> Driver<'a> {
-    pub(super) fn new(core: &'a Core, lane: &'a str, gate: Arc<Gate>, drive: Drive, resumed: bool, open: &Open) -> Self {
+    pub(super) fn new(
+        core: &'a Arc<Core>,
+        lane: &'a str,
+        gate: Arc<Gate>,
+        drive: Drive,
+        resumed: bool,
+        open: &Open,
+    ) -> Self {
         let name = core.memory().lanes.get(lane).map_or_else(|| Arc::from(lane), |memory| Arc::clone(&memory.name));
         let operation = open.id().clone();
         Self { core, lane, name, gate, drive, resumed, operation, failure: None }
@@ -119,7 +126,8 @@ impl<'a> Driver<'a> {
     fn settled(&mut self) -> Result<Outcome, Halt> {
         let memory = self.core.memory();
         let lane = memory.lanes.get(self.lane);
-        let result = lane.and_then(|lane| lane.last_result.clone()).filter(|found| found.operation_id == self.operation);
+        let result =
+            lane.and_then(|lane| lane.last_result.clone()).filter(|found| found.operation_id == self.operation);
         let Some(result) = result else { return Err(Fault::broken("an operation ended without a result").into()) };
         let text = lane
             .and_then(|lane| lane.messages_since(result.from_tip_id.as_ref()).into_iter().rev().find_map(last_text))

@@ -21,12 +21,12 @@ use super::super::error::Fault;
 use super::super::memory::Open;
 use super::super::phase::tools::{self, Outcome, args_key, output_key};
 use super::super::plan::Plan;
-use super::super::snapshot::RunningTool;
+use super::super::snapshot::{RunningTool, SettledTool};
 use super::{Driver, Step, open as open_of};
 use crate::model::session::namespace;
 use crate::model::{
-    CallRecord, CallStatus, Content, EntryId, Event, RecoveryAction, Replay, RunId, StopReason,
-    ToolBatch, ToolCall, ToolResultView, Usage,
+    CallRecord, CallStatus, Content, EntryId, Event, RecoveryAction, Replay, RunId, StopReason, ToolBatch, ToolCall,
+    ToolResultView, Usage,
 };
 use crate::port::{HookScope, Inputs, Memos, OrphansReport, Tool, ToolCtx, ToolOutput, ToolUpdate, Updates};
 use crate::turn::{
@@ -80,19 +80,27 @@ struct Kept(BTreeMap<EntryId, (u64, Value)>);
 impl Driver<'_> {
     pub(super) async fn tools(&mut self, open: Open) -> Result<Step, Halt> {
         let batch = tools::batch(&open)?.clone();
-        let begun = batch.calls.iter().any(|call| !matches!(call.status, CallStatus::Planned | CallStatus::Completed { .. }));
+        let begun =
+            batch.calls.iter().any(|call| !matches!(call.status, CallStatus::Planned | CallStatus::Completed { .. }));
         let mut rerun = Vec::new();
         if begun {
             // Whatever is begun here was begun by a dead process: live calls are settled by who started them.
             self.place_front(true).await?;
             rerun = self.recover_calls(&batch).await?;
-            if self.look().is_none_or(|open| open.cancelled() || !matches!(open.state.leaf, crate::model::Leaf::Tools { .. })) {
+            if self
+                .look()
+                .is_none_or(|open| open.cancelled() || !matches!(open.state.leaf, crate::model::Leaf::Tools { .. }))
+            {
                 return Ok(Step::Continue);
             }
         }
         let shop = self.shop(&batch);
         let sequential = self.is_sequential(&open, &batch, &shop)?;
-        if sequential { self.one_by_one(&batch, &shop, rerun).await? } else { self.together(&batch, &shop, rerun).await? }
+        if sequential {
+            self.one_by_one(&batch, &shop, rerun).await?
+        } else {
+            self.together(&batch, &shop, rerun).await?
+        }
         Ok(Step::Continue)
     }
 
@@ -177,6 +185,13 @@ impl Driver<'_> {
                 Ok((Some(tools::place(lane, open, recovery, facts)?), true))
             })
             .await?;
+        if placed {
+            let waits = self.look().map(|open| open.staged).unwrap_or_default();
+            let waiting: Vec<&str> = waits.keys().filter_map(|id| call_id(waits.get(id)?)).collect();
+            if let Some(live) = self.core.live().get_mut(self.lane) {
+                live.tools.retain(|tool| tool.settled.is_none() || waiting.contains(&tool.tool_call_id.as_str()));
+            }
+        }
         if placed && recovery {
             self.recovery_step("tools", RecoveryAction::Place, None, None);
         }
@@ -275,11 +290,23 @@ impl Driver<'_> {
             Ok((Some(tools::outcome(lane, open, settled, facts)?), ()))
         })
         .await?;
-        let mut live = self.core.live();
-        if let Some(live) = live.get_mut(self.lane) {
-            live.tools.retain(|tool| tool.tool_call_id != outcome.call.id);
-        }
+        self.show_outcome(&outcome);
         Ok(())
+    }
+
+    /// The outcome of a call, for who looks at the lane before it has its place.
+    fn show_outcome(&self, outcome: &CallOutcome) {
+        let mut live = self.core.live();
+        let tools = &mut live.entry(self.lane.to_owned()).or_default().tools;
+        let settled = Some(SettledTool {
+            result: Arc::new(outcome.view()),
+            is_error: outcome.output.is_error,
+            duration_ms: outcome.duration_ms,
+        });
+        match tools.iter_mut().find(|tool| tool.tool_call_id == outcome.call.id) {
+            Some(tool) => tool.settled = settled,
+            None => tools.push(RunningTool { settled, ..running(&outcome.call, None) }),
+        }
     }
 
     /// What is kept for a call: its progress and its memos.
@@ -358,7 +385,7 @@ impl Driver<'_> {
             })
             .await?;
         if intended.is_some() {
-            let running = RunningTool::new(call, args);
+            let running = running(call, effective_args(call, args));
             self.core.live().entry(self.lane.to_owned()).or_default().tools.push(running);
             return Ok(Some(cleared));
         }
@@ -367,13 +394,7 @@ impl Driver<'_> {
     }
 
     /// The running call, the hook behind it, and its outcome.
-    async fn call(
-        &self,
-        batch: &ToolBatch,
-        shop: &Shop,
-        cleared: Cleared,
-        progress: mpsc::Sender<Progress>,
-    ) -> Done {
+    async fn call(&self, batch: &ToolBatch, shop: &Shop, cleared: Cleared, progress: mpsc::Sender<Progress>) -> Done {
         let Cleared { record, call, tool, args, terminate, context, .. } = cleared;
         let done = |output: ToolOutput, duration_ms, stop, notes| Done {
             record: record.clone(),
@@ -438,8 +459,7 @@ impl Driver<'_> {
     ) -> ToolCtx {
         let options = &self.core.options;
         let model = &batch.configuration.model;
-        let image =
-            options.models.resolve(&model.provider, &model.model_id).is_some_and(|model| model.takes_images());
+        let image = options.models.resolve(&model.provider, &model.model_id).is_some_and(|model| model.takes_images());
         ToolCtx {
             tool_call_id: call.id.clone(),
             invocation_id: record.result_entry_id.clone(),
@@ -473,9 +493,10 @@ impl Driver<'_> {
         if update.checkpoint {
             let now = self.core.options.clock.monotonic_ms();
             let snapshot = snapshot_of(&update.partial);
-            let due = kept.0.get(&result).is_none_or(|(at, last)| {
-                now.saturating_sub(*at) >= CHECKPOINT_EVERY_MS && *last != snapshot
-            });
+            let due = kept
+                .0
+                .get(&result)
+                .is_none_or(|(at, last)| now.saturating_sub(*at) >= CHECKPOINT_EVERY_MS && *last != snapshot);
             if due {
                 self.settle(|lane, open, _| Ok((Some(tools::progress(lane, open, &result, &snapshot)?), ()))).await?;
                 kept.0.insert(result, (now, snapshot));
@@ -513,7 +534,8 @@ impl Driver<'_> {
     ) -> Result<Option<(Arc<dyn Tool>, Value)>, Halt> {
         let Some(open) = self.look().filter(|_| replay == Replay::Safe) else { return Ok(None) };
         let key = args_key(&open, batch, record);
-        let args = self.core.options.store.value(namespace::TOOL_ARGS, &key).map_err(|error| Fault::of_store(&error))?;
+        let args =
+            self.core.options.store.value(namespace::TOOL_ARGS, &key).map_err(|error| Fault::of_store(&error))?;
         let tools = self.core.tools();
         let active = tools.iter().find(|active| active.tool.spec().name == call.name);
         Ok(match (active, args) {
@@ -539,7 +561,8 @@ impl Driver<'_> {
     async fn interrupt(&self, record: &CallRecord, call: ToolCall, stopped: Option<&str>) -> Result<(), Halt> {
         let open = self.look().ok_or_else(|| Fault::broken("the operation is over"))?;
         let key = output_key(&open, &record.result_entry_id);
-        let saved = self.core.options.store.value(namespace::TOOL_OUTPUT, &key).map_err(|error| Fault::of_store(&error))?;
+        let saved =
+            self.core.options.store.value(namespace::TOOL_OUTPUT, &key).map_err(|error| Fault::of_store(&error))?;
         let notice = Some(format!("tool {} interrupted", texts::without_controls(&call.name)));
         self.recovery_step("tools", RecoveryAction::Interrupt, Some(call.id.clone()), notice);
         let output = interrupted_output(saved, stopped);
@@ -569,6 +592,17 @@ impl Driver<'_> {
     }
 }
 
+fn running(call: &ToolCall, effective_args: Option<Arc<Value>>) -> RunningTool {
+    RunningTool {
+        tool_call_id: call.id.clone(),
+        tool_name: call.name.clone(),
+        args: Arc::new(call.arguments.clone()),
+        effective_args,
+        partial: None,
+        settled: None,
+    }
+}
+
 fn start_event(call: &ToolCall, effective_args: Option<Arc<Value>>) -> Event {
     Event::ToolStart {
         tool_call_id: call.id.clone(),
@@ -588,13 +622,20 @@ fn end_event(outcome: &CallOutcome) -> Event {
     }
 }
 
+/// The call that a result answers.
+fn call_id(message: &crate::model::Message) -> Option<&str> {
+    match message {
+        crate::model::Message::ToolResult(result) => Some(&result.tool_call_id),
+        _ => None,
+    }
+}
+
 /// Progress as it is kept: the newest text, and what programs read.
 fn snapshot_of(partial: &ToolResultView) -> Value {
     let mut room = CHECKPOINT_BYTES_MAX;
     let mut content: Vec<Content> = Vec::new();
     for block in partial.content.iter().rev() {
         let Some(text) = block.as_text() else { continue };
-        let text = &text.text;
         let mut start = text.len().saturating_sub(room);
         while !text.is_char_boundary(start) {
             start += 1;
@@ -646,9 +687,10 @@ impl Memos for StoredMemos {
         let result = self.result.clone();
         let set = self.core.job(&self.lane, |lane, _| {
             let open = open_of(lane)?;
-            let runs = tools::batch(open)?.calls.iter().any(|call| {
-                call.result_entry_id == result && matches!(call.status, CallStatus::EffectPending { .. })
-            });
+            let runs = tools::batch(open)?
+                .calls
+                .iter()
+                .any(|call| call.result_entry_id == result && matches!(call.status, CallStatus::EffectPending { .. }));
             if !runs {
                 return Ok((None, false));
             }
@@ -667,9 +709,9 @@ impl Memos for StoredMemos {
 
 impl Core {
     /// The memos of a call.
-    fn memos(self: &Core, lane: &str, operation: &RunId, result: &EntryId) -> Arc<dyn Memos> {
+    fn memos(self: &Arc<Self>, lane: &str, operation: &RunId, result: &EntryId) -> Arc<dyn Memos> {
         Arc::new(StoredMemos {
-            core: self.shared(),
+            core: Arc::clone(self),
             lane: lane.to_owned(),
             operation: operation.clone(),
             result: result.clone(),
@@ -679,7 +721,8 @@ impl Core {
     /// What a call has kept: names and values.
     fn memos_of(&self, operation: &RunId, result: &EntryId) -> Result<Vec<(String, Value)>, Halt> {
         let prefix = format!("{operation}:{result}:");
-        let found = self.options.store.values(namespace::TOOL_MEMO, &prefix).map_err(|error| Fault::of_store(&error))?;
+        let found =
+            self.options.store.values(namespace::TOOL_MEMO, &prefix).map_err(|error| Fault::of_store(&error))?;
         let name = |key: String| key.get(prefix.len()..).unwrap_or_default().to_owned();
         Ok(found.into_iter().map(|(key, value)| (name(key), value)).collect())
     }

@@ -54,7 +54,7 @@ fn plan(
 ) -> Result<Plan, Fault> {
     let operation_id = RunId::new(facts.ids.next_id());
     let mut plan = Plan::new(lane);
-    plan.event(Event::RunStart { run_id: operation_id.clone() });
+    plan.event(Event::RunStart { run_id: operation_id.clone(), started_at: facts.now });
     plan.turn_start();
     inbox::place(&mut plan, lane, selection, facts)?;
     let mut prompt_entry_ids = Vec::with_capacity(request.messages.len());

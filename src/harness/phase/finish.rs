@@ -12,8 +12,8 @@ use super::super::plan::Plan;
 use super::Facts;
 use crate::model::session::namespace;
 use crate::model::{
-    CallStatus, CancelCause, EntryId, ErrorRecord, LaneState, Leaf, OperationError, OperationResult, Reason, RunOutcome,
-    Status, StopReason,
+    CallStatus, CancelCause, EntryId, ErrorRecord, LaneState, Leaf, OperationError, OperationResult, Reason,
+    RunOutcome, Status, StopReason,
 };
 
 /// How an operation ends.
@@ -41,10 +41,7 @@ impl Ending {
 
     pub(in super::super) fn failed(code: &str, error: ErrorRecord) -> Self {
         let reason = crate::turn::reason_of_reply(StopReason::Error, Some(error.kind), None);
-        Self {
-            error: Some((code.to_owned(), error)),
-            ..Self::new(Status::Failed, reason, Some(StopReason::Error))
-        }
+        Self { error: Some((code.to_owned(), error)), ..Self::new(Status::Failed, reason, Some(StopReason::Error)) }
     }
 
     pub(in super::super) fn aborted(cause: CancelCause) -> Self {
@@ -87,7 +84,8 @@ pub(in super::super) fn end(
         }
         Leaf::Tools { batch } => {
             for call in &batch.calls {
-                if matches!(call.status, CallStatus::OutcomeReady { .. }) && open.staged.contains_key(&call.result_entry_id)
+                if matches!(call.status, CallStatus::OutcomeReady { .. })
+                    && open.staged.contains_key(&call.result_entry_id)
                 {
                     plan.staged_over(&call.result_entry_id);
                 }

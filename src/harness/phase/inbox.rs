@@ -9,9 +9,7 @@ use super::super::error::Fault;
 use super::super::memory::LaneMemory;
 use super::super::plan::Plan;
 use super::Facts;
-use crate::model::{
-    Continuation, EntryId, InboxItem, InboxKind, LaneState, PendingEntry, QueueMode, RunSettings,
-};
+use crate::model::{Continuation, EntryId, InboxItem, InboxKind, LaneState, PendingEntry, QueueMode, RunSettings};
 
 /// Items that are placed now.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -64,11 +64,8 @@ pub(in super::super) fn fallback(
     let Some(next) = open.state.settings.fallbacks.get(index - 1) else { return Ok(None) };
     let (trigger, used) = (context.trigger_entry_id.clone(), context.overflow_recovery_used);
     let leaf = fresh(lane, open, index, trigger, used, facts)?;
-    let event = Event::ModelFallback {
-        from: spec(&context.configuration),
-        to: spec(next),
-        error_message: String::new(),
-    };
+    let event =
+        Event::ModelFallback { from: spec(&context.configuration), to: spec(next), error_message: String::new() };
     Ok(Some((OperationState { fallback_index: index, ..open.at(leaf) }, event)))
 }
 

@@ -58,11 +58,19 @@ pub(in super::super) struct Interrupted {
 
 /// What a settlement comes to.
 enum Next {
-    Wait { not_before: u64, delay_ms: u64, context: Box<GenerationContext> },
+    Wait {
+        not_before: u64,
+        delay_ms: u64,
+        context: Box<GenerationContext>,
+    },
     Fallback(Box<OperationState>, Event),
-    Fail { code: String },
+    Fail {
+        code: String,
+    },
     /// With the mark of a hook that asked for the end.
-    Tools { stop: bool },
+    Tools {
+        stop: bool,
+    },
     Stop,
     Checkpoint,
 }
@@ -81,8 +89,7 @@ pub(in super::super) fn reply(
         return Err(Fault::broken("a provider ended a reply as aborted that nobody had cancelled"));
     }
     let reply = if cancelled { turn::cancelled(reply) } else { decided(reply, pending) };
-    let next =
-        if cancelled { Next::Checkpoint } else { next(lane, open, pending, &reply, stop, interrupted, facts)? };
+    let next = if cancelled { Next::Checkpoint } else { next(lane, open, pending, &reply, stop, interrupted, facts)? };
     let reported = reply.usage.total_tokens > 0 || reply.usage.input > 0 || reply.usage.output > 0;
     let known = interrupted.is_none() && (reported || reply.stop_reason != StopReason::Aborted);
     let cost = if known { cost_of(&reply.usage, model.as_ref()) } else { Some(0.0) };
@@ -158,11 +165,9 @@ fn after_error(
     let context = &pending.generation_context;
     let left = open.state.fallback_index < open.state.settings.fallbacks.len();
     Ok(match turn::after_error(reply, &context.retry_policy, pending.attempt, left) {
-        NextAttempt::Retry { delay_ms } => Next::Wait {
-            not_before: facts.now.saturating_add(delay_ms),
-            delay_ms,
-            context: Box::new(context.clone()),
-        },
+        NextAttempt::Retry { delay_ms } => {
+            Next::Wait { not_before: facts.now.saturating_add(delay_ms), delay_ms, context: Box::new(context.clone()) }
+        }
         NextAttempt::Fallback => match request::fallback(lane, open, context, facts)? {
             Some((state, event)) => {
                 let text = reply.error_message.clone().unwrap_or_default();

@@ -159,7 +159,8 @@ pub(in super::super) fn place(
     let mut plan = Plan::new(lane);
     plan.recovery(recovery);
     let mut counters = open.state.counters;
-    let ready = batch.calls.iter_mut().filter(|call| matches!(call.status, CallStatus::OutcomeReady { .. })).take(front);
+    let ready =
+        batch.calls.iter_mut().filter(|call| matches!(call.status, CallStatus::OutcomeReady { .. })).take(front);
     for record in ready {
         let CallStatus::OutcomeReady { terminate } = record.status else { continue };
         let id = &record.result_entry_id;
