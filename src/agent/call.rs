@@ -1,33 +1,25 @@
-//! One call: the steps before it runs, the running future with its progress, and the hook behind it.
+//! One call: the steps before it runs with their hook, and the running tool with the hook behind it.
 //!
 //! Keeps true: a call that fails any step never reaches its tool; arguments that a hook replaced are checked like the
-//! model's; a panic of a tool becomes its result; progress is told before the result and never after it; a cancelled
-//! tool has the grace and a second more, then its future is dropped.
+//! model's; progress is told before the result and never after it; the after hook is not asked once the run is cancelled.
 //!
 //! Must not know: other calls of the batch, the order of results, events.
 
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, Stream};
+use futures_util::{FutureExt, Stream, StreamExt};
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
-use super::guard::{GRACE_EXTRA, Guarded};
+use super::guard::Guarded;
 use super::hooks::{AfterToolCall, BeforeToolCall, LoopHooks};
 use super::options::Limits;
-use crate::model::{AssistantMessage, Content, EntryId, Message, ToolCall, ToolResultView};
-use crate::port::{Cancel, Clock, Memos, Policy, Tool, ToolCtx, ToolOutput, ToolUpdate, Verdict};
-use crate::turn::arguments::{self, ArgumentCheck};
-use crate::turn::{CallFailure, CallOutcome, texts};
-
-/// Progress reports of a call that may wait before the tool does.
-pub(super) const UPDATES_MAX: usize = 16;
+use crate::model::{AssistantMessage, EntryId, Message, ToolCall, ToolResultView};
+use crate::port::{Cancel, Clock, Policy, Tool, ToolCtx, ToolOutput, ToolUpdate};
+use crate::turn::{self, ActiveTool, CallFailure, CallOutcome, Checked, Ran, ToolProgress, ToolRun, texts};
 
 /// A call after the steps that precede its execution.
 #[derive(Debug)]
@@ -54,12 +46,6 @@ impl std::fmt::Debug for ReadyCall {
 }
 
 impl ReadyCall {
-    /// The arguments the tool gets, where they differ from the model's.
-    pub(super) fn effective_args(&self) -> Option<Arc<Value>> {
-        let same = self.args.as_object() == Some(&self.call.arguments);
-        (!same).then(|| Arc::new(self.args.clone()))
-    }
-
     pub(super) fn cancelled(self) -> CallOutcome {
         settled(self.call, CallFailure::Cancelled)
     }
@@ -67,29 +53,6 @@ impl ReadyCall {
 
 pub(super) fn settled(call: ToolCall, failure: CallFailure) -> CallOutcome {
     CallOutcome { call, invocation_id: None, output: failure.into_output(), duration_ms: None }
-}
-
-/// A tool of this run with its compiled schema.
-#[derive(Clone)]
-pub(super) struct ActiveTool {
-    pub(super) tool: Arc<dyn Tool>,
-    /// Compiled by the first call: most runs use few of their tools, and a first compilation costs milliseconds.
-    check: Arc<OnceLock<Result<ArgumentCheck, String>>>,
-}
-
-impl ActiveTool {
-    pub(super) fn new(tool: Arc<dyn Tool>) -> Self {
-        Self { tool, check: Arc::default() }
-    }
-
-    /// Checks arguments; a feedback shows what was `received`, not what a tool's repair made of it.
-    fn check(&self, args: &Value, received: &Value) -> Result<Value, CallFailure> {
-        let name = &self.tool.spec().name;
-        match self.check.get_or_init(|| ArgumentCheck::compile(&self.tool.spec().input_schema)) {
-            Ok(check) => check.check_repaired(name, args, received).map_err(CallFailure::Invalid),
-            Err(reason) => Err(CallFailure::Invalid(format!("The schema of \"{name}\" is not usable: {reason}"))),
-        }
-    }
 }
 
 /// Why a call does not run. A hook that refuses may also ask for the end of the run.
@@ -132,18 +95,7 @@ impl Clearing<'_> {
         if self.cancel.is_cancelled() {
             return Err(CallFailure::Cancelled.into());
         }
-        let Some(active) = self.tools.iter().find(|active| active.tool.spec().name == call.name) else {
-            return Err(CallFailure::Unknown(texts::unknown_tool(&call.name, self.names)).into());
-        };
-        if let Some(error) = &call.arguments_error {
-            return Err(CallFailure::Invalid(arguments::malformed(&call.name, error)).into());
-        }
-        let raw = Value::Object(call.arguments.clone());
-        let prepared = catch_unwind(AssertUnwindSafe(|| active.tool.prepare(raw.clone())))
-            .unwrap_or_else(|panic| Err(crash_text(&*panic)))
-            .map_err(CallFailure::Invalid)?;
-        let args = active.check(&prepared, &raw)?;
-        self.permit(&call.name, &args)?;
+        let Checked { tool, args } = turn::check_call(call, self.tools, self.names, self.policy)?;
         let asked = BeforeToolCall { assistant: self.reply, call, args: &args, context: self.context };
         let decision = self.hooks.before(asked).await;
         if self.cancel.is_cancelled() {
@@ -156,22 +108,10 @@ impl Clearing<'_> {
             return Err(Refusal { failure: CallFailure::Blocked(text), terminate: decision.terminate });
         }
         let args = match decision.args {
-            Some(replaced) => {
-                let checked = active.check(&replaced, &replaced)?;
-                self.permit(&call.name, &checked)?;
-                checked
-            }
+            Some(replaced) => turn::recheck_call(call, self.tools, &replaced, self.policy)?,
             None => args,
         };
-        let terminate = decision.terminate;
-        Ok(ReadyCall { call: call.clone(), tool: Arc::clone(&active.tool), args, terminate })
-    }
-
-    fn permit(&self, tool: &str, args: &Value) -> Result<(), CallFailure> {
-        match self.policy.map(|policy| policy.check(tool, args)) {
-            None | Some(Verdict::Allow) => Ok(()),
-            Some(Verdict::Deny(denied)) => Err(CallFailure::Denied(denied.reason)),
-        }
+        Ok(ReadyCall { call: call.clone(), tool, args, terminate: decision.terminate })
     }
 }
 
@@ -198,34 +138,9 @@ impl Running {
     pub(super) fn start(&self, ready: ReadyCall, ctx: ToolCtx, updates: Receiver<ToolUpdate>) -> RunningCall {
         let ReadyCall { call, tool, args, terminate } = ready;
         let invocation_id = ctx.invocation_id.clone();
-        let (surroundings, running_args) = (self.clone(), args.clone());
-        let future = async move {
-            let cancel = surroundings.cancel.token().clone();
-            let started = surroundings.clock.monotonic_ms();
-            // Inside the block, so that a tool that panics before its first await is caught as well.
-            let work = AssertUnwindSafe(async { tool.call(running_args, ctx).await }).catch_unwind();
-            let overdue = async {
-                cancel.cancelled().await;
-                surroundings.clock.sleep(surroundings.limits.grace + GRACE_EXTRA).await;
-            };
-            let output = tokio::select! {
-                biased;
-                output = work => Some(output.unwrap_or_else(|panic| crashed(&*panic))),
-                () = overdue => None,
-            };
-            let duration_ms = surroundings.clock.monotonic_ms().saturating_sub(started);
-            Box::new(Ran { output, duration_ms })
-        };
-        RunningCall {
-            surroundings: self.clone(),
-            call,
-            invocation_id,
-            args,
-            terminate,
-            updates,
-            last: None,
-            phase: Phase::Running(Box::pin(future)),
-        }
+        let (cancel, clock) = (self.cancel.token().clone(), Arc::clone(&self.clock));
+        let run = turn::run_tool(tool, args.clone(), ctx, updates, cancel, clock, self.limits.grace);
+        RunningCall { surroundings: self.clone(), call, invocation_id, args, terminate, phase: Phase::Running(run) }
     }
 
     /// The after hook, skipped when the cancellation came first.
@@ -258,26 +173,28 @@ pub(super) struct RunningCall {
     invocation_id: EntryId,
     args: Value,
     terminate: bool,
-    updates: Receiver<ToolUpdate>,
-    /// The newest report, for the text of an aborted call.
-    last: Option<Arc<ToolResultView>>,
     phase: Phase,
 }
 
-/// How a tool ended.
-struct Ran {
-    /// `None`: it did not answer a cancellation.
-    output: Option<ToolOutput>,
-    duration_ms: u64,
-}
-
 enum Phase {
-    /// The tool works.
-    Running(BoxFuture<'static, Box<Ran>>),
-    /// The tool is done; reports sent before that are still to be told.
-    Draining(Box<Ran>),
+    Running(ToolRun),
+    /// The after hook works.
     Finishing(BoxFuture<'static, CallOutcome>),
     Over,
+}
+
+impl RunningCall {
+    /// What comes behind the tool.
+    fn finish(&self, Ran { mut output, duration_ms }: Ran) -> BoxFuture<'static, CallOutcome> {
+        output.terminate |= self.terminate;
+        let outcome = CallOutcome {
+            call: self.call.clone(),
+            invocation_id: Some(self.invocation_id.clone()),
+            output,
+            duration_ms: Some(duration_ms),
+        };
+        Box::pin(self.surroundings.clone().finish(outcome.normalised(), self.args.clone()))
+    }
 }
 
 impl Stream for RunningCall {
@@ -286,86 +203,22 @@ impl Stream for RunningCall {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Phase::Running(_) | Phase::Draining(_) = this.phase
-                && let Poll::Ready(Some(update)) = this.updates.poll_recv(cx)
-            {
-                this.last = Some(Arc::clone(&update.partial));
-                let (tool_call_id, tool_name) = (this.call.id.clone(), this.call.name.clone());
-                return Poll::Ready(Some(CallEvent::Update { tool_call_id, tool_name, partial: update.partial }));
-            }
-            match std::mem::replace(&mut this.phase, Phase::Over) {
-                Phase::Running(mut future) => {
-                    if let Poll::Ready(ran) = future.poll_unpin(cx) {
-                        // Reports sent from now on are too late.
-                        this.updates.close();
-                        this.phase = Phase::Draining(ran);
-                    } else {
-                        this.phase = Phase::Running(future);
-                        return Poll::Pending;
+            match &mut this.phase {
+                Phase::Running(run) => match ready!(run.poll_next_unpin(cx)) {
+                    Some(ToolProgress::Update(ToolUpdate { partial, .. })) => {
+                        let (tool_call_id, tool_name) = (this.call.id.clone(), this.call.name.clone());
+                        return Poll::Ready(Some(CallEvent::Update { tool_call_id, tool_name, partial }));
                     }
-                }
-                Phase::Draining(ran) => {
-                    let Ran { output, duration_ms } = *ran;
-                    let mut output = output.unwrap_or_else(|| aborted(this.last.as_deref()));
-                    output.terminate |= this.terminate;
-                    let outcome = CallOutcome {
-                        call: this.call.clone(),
-                        invocation_id: Some(this.invocation_id.clone()),
-                        output,
-                        duration_ms: Some(duration_ms),
-                    };
-                    let finish = this.surroundings.clone().finish(outcome.normalised(), this.args.clone());
-                    this.phase = Phase::Finishing(Box::pin(finish));
-                }
-                Phase::Finishing(mut future) => {
-                    if let Poll::Ready(outcome) = future.poll_unpin(cx) {
-                        return Poll::Ready(Some(CallEvent::Done(Box::new(outcome))));
-                    }
-                    this.phase = Phase::Finishing(future);
-                    return Poll::Pending;
+                    Some(ToolProgress::Done(ran)) => this.phase = Phase::Finishing(this.finish(ran)),
+                    None => this.phase = Phase::Over,
+                },
+                Phase::Finishing(hook) => {
+                    let outcome = ready!(hook.poll_unpin(cx));
+                    this.phase = Phase::Over;
+                    return Poll::Ready(Some(CallEvent::Done(Box::new(outcome))));
                 }
                 Phase::Over => return Poll::Ready(None),
             }
         }
     }
-}
-
-/// Memos of one call. Nothing is replayed here, so they live as long as the call.
-#[derive(Debug, Default)]
-pub(super) struct CallMemos(Mutex<BTreeMap<String, Value>>);
-
-#[async_trait]
-impl Memos for CallMemos {
-    async fn get(&self, name: &str) -> Option<Value> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    async fn set(&self, name: &str, value: Value) -> Result<(), String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), value);
-        Ok(())
-    }
-}
-
-/// The result of a call that did not answer a cancellation: its output so far, then the fact.
-fn aborted(last: Option<&ToolResultView>) -> ToolOutput {
-    let so_far: Vec<&str> =
-        last.map(|view| view.content.iter().filter_map(Content::as_text).collect()).unwrap_or_default();
-    let so_far = so_far.join("\n");
-    let text =
-        if so_far.is_empty() { texts::TOOL_ABORTED.to_owned() } else { format!("{so_far}\n\n{}", texts::TOOL_ABORTED) };
-    ToolOutput { content: vec![Content::text(text)], ..ToolOutput::failure("aborted", texts::TOOL_ABORTED) }
-}
-
-fn crashed(panic: &(dyn std::any::Any + Send)) -> ToolOutput {
-    ToolOutput::failure("tool_error", crash_text(panic))
-}
-
-fn crash_text(panic: &(dyn std::any::Any + Send)) -> String {
-    format!("The tool crashed: {}", panic_text(panic))
-}
-
-/// What a panic said.
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -11,16 +11,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use super::call::panic_text;
 use super::hooks::{
     AfterPatch, AfterToolCall, AfterTurn, BeforeDecision, BeforeToolCall, LoopHooks, NextTurn, TurnContext,
 };
 use crate::model::{Diagnostic, Message, Secret};
 use crate::port::{Cancel, Clock};
-use crate::turn;
-
-/// What cancelled work gets beyond `limits.grace` before its future is dropped.
-pub(super) const GRACE_EXTRA: Duration = Duration::from_secs(1);
+use crate::turn::{self, GRACE_EXTRA, panic_text};
 
 /// The hooks of a run.
 #[derive(Clone, Copy)]

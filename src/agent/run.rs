@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use super::call::ActiveTool;
 use super::guard::Guarded;
 use super::hooks::{AfterTurn, TurnContext};
 use super::options::AgentOptions;
@@ -19,7 +18,7 @@ use crate::model::{
     StopReason, Thinking, ToolCall,
 };
 use crate::port::{Cancel, Sink, SinkError};
-use crate::turn::{self, TurnLimit};
+use crate::turn::{self, ActiveTool, TurnLimit};
 
 /// One run. Lives as long as a call of `prompt` or `continue_`.
 pub(super) struct Run<'a> {

@@ -13,14 +13,13 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::call::panic_text;
 use super::options::AgentOptions;
 use super::queue::{Drained, QueueMode, Queues};
 use super::run::{Run, Start};
 use super::state::{AgentSnapshot, Settings, State};
 use crate::model::{CancelCause, Event, ImageBlock, Message, RunOutcome};
 use crate::port::{Cancel, Sink, SinkError};
-use crate::turn;
+use crate::turn::{self, panic_text};
 
 /// A stateful agent. Clones are handles on the same one.
 ///

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
 
-use super::call::{CallEvent, Clearing, Prepared, ReadyCall, Running, RunningCall, UPDATES_MAX, settled};
+use super::call::{CallEvent, Clearing, Prepared, ReadyCall, Running, RunningCall, settled};
 use super::run::Run;
 use crate::model::{EntryId, Event, Message, ToolCall};
 use crate::port::{Inputs, Memos, SinkError, ToolCtx, Updates};
-use crate::turn::{self, CallFailure, CallOutcome, result_message};
+use crate::turn::{self, CallFailure, CallMemos, CallOutcome, UPDATES_MAX, result_message};
 
 /// A cleared call.
 enum Begun {
@@ -210,7 +210,7 @@ impl Run<'_> {
             cancel: self.cancel.token().child_token(),
             updates,
             memos: env.memos.as_ref().map_or_else(
-                || Arc::new(super::call::CallMemos::default()) as Arc<dyn Memos>,
+                || Arc::new(CallMemos::default()) as Arc<dyn Memos>,
                 |keeper| keeper.of_call(&self.id, &invocation_id),
             ),
         };
@@ -242,7 +242,7 @@ impl Run<'_> {
             tool_call_id: ready.call.id.clone(),
             tool_name: ready.call.name.clone(),
             args: Arc::new(ready.call.arguments.clone()),
-            effective_args: ready.effective_args(),
+            effective_args: turn::effective_args(&ready.call, &ready.args),
         })
         .await
     }

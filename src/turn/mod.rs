@@ -1,21 +1,28 @@
-//! The pure rules of a turn: projection and healing of a transcript, argument checks, batch planning, result placement,
-//! classification of replies, the bound on truncated replies, turn limits, and the texts of calls that never ran.
+//! What a turn is made of, whichever loop asks: projection and healing of a transcript, the reading of a reply and its
+//! classification, argument checks, batch planning, the running of a tool, result placement, limits, and the texts of
+//! calls that never ran.
 //!
 //! Keeps true: calls of a length-stopped reply never run; results stand in source order whatever finished first; one
 //! sequential tool makes the batch sequential; nothing else heals a transcript.
 //!
-//! Must not know: the loop that asks, protocols, files, clocks.
+//! Must not know: the loop that asks, its events and hooks, protocols, files.
 
 pub mod arguments;
 mod batch;
 mod classify;
+mod clearing;
 mod context;
 mod limits;
 mod placement;
+mod reading;
+mod running;
 pub mod texts;
 
 pub use batch::{is_sequential, tool_names};
 pub use classify::{TRUNCATED_IN_A_ROW_MAX, cancelled, classify, reason_of_abort, reason_of_reply, unique_call_ids};
+pub use clearing::{ActiveTool, Checked, check_call, effective_args, recheck_call, valid_without_coercion};
 pub use context::{Projection, default_convert, project};
 pub use limits::TurnLimit;
 pub use placement::{CallFailure, CallOutcome, result_message};
+pub use reading::{CANCEL_GRACE, ReplyItem, ReplyReader};
+pub use running::{CallMemos, GRACE_EXTRA, Ran, ToolProgress, ToolRun, UPDATES_MAX, crash_text, panic_text, run_tool};

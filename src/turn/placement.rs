@@ -5,10 +5,11 @@
 //!
 //! Must not know: why a call was refused, the order of results.
 
-use crate::model::{Content, EntryId, Extra, ToolCall, ToolResultMessage, ToolResultView};
-use crate::port::ToolOutput;
+use serde_json::Value;
 
 use super::texts;
+use crate::model::{Content, EntryId, Extra, ToolCall, ToolResultMessage, ToolResultView};
+use crate::port::{Denied, ToolOutput};
 
 /// Why the loop itself settled a call that never ran. The code stands in `details.error.code`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub enum CallFailure {
     /// A hook refused it, or failed.
     Blocked(String),
     /// A permission rule refused it.
-    Denied(String),
+    Denied(Denied),
     /// The run ended first.
     Cancelled,
 }
@@ -32,10 +33,19 @@ impl CallFailure {
             Self::Unknown(text) => ToolOutput::failure("unknown_tool", texts::or_silent(text)),
             Self::Invalid(text) => ToolOutput::failure("invalid_args", texts::or_silent(text)),
             Self::Blocked(text) => ToolOutput::failure("blocked", texts::or_silent(text)),
-            Self::Denied(text) => ToolOutput::failure("denied", texts::or_silent(text)),
+            Self::Denied(denied) => refused_by_rule(denied),
             Self::Cancelled => ToolOutput::failure("aborted", texts::TOOL_CANCELLED),
         }
     }
+}
+
+/// The result of a call that a rule refused; programs read the rule in `details.error.rule`.
+fn refused_by_rule(Denied { rule, reason }: Denied) -> ToolOutput {
+    let mut output = ToolOutput::failure("denied", texts::or_silent(reason));
+    if let Some(error) = output.details.as_mut().and_then(|details| details.get_mut("error")?.as_object_mut()) {
+        error.insert("rule".to_owned(), Value::String(rule));
+    }
+    output
 }
 
 /// A call with its final result.

@@ -73,30 +73,38 @@ impl ArgumentCheck {
         self.problems(args).map_err(|problems| feedback(tool, &problems, received))
     }
 
+    /// Whether arguments are valid as they are, without any coercion.
+    pub fn fits(&self, args: &Value) -> bool {
+        work_for(args).is_ok_and(|work| self.validate(args, work).is_ok())
+    }
+
     fn problems(&self, args: &Value) -> Result<Value, Vec<String>> {
-        if !args.is_object() {
-            return Err(vec![format!("root: expected object, got {}", report::kind(args))]);
-        }
-        let Some(count) = count_values(args) else {
-            return Err(vec![format!("root: nested more than {VALUE_DEPTH_MAX} levels deep")]);
-        };
-        let work = VISITS_MIN.saturating_add(count.saturating_mul(VISITS_PER_VALUE));
+        let work = work_for(args)?;
         let coerced = Coercion::new(&self.graph, &self.schemas, Budget::new(work)).run(args.clone());
         // A schema may ask for a list at its root; a tool never gets one.
         let coerced = if coerced.is_object() { coerced } else { args.clone() };
-        let Some(root) = self.graph.node(Graph::ROOT) else { return Ok(coerced) };
-        if !self.graph.affordable(Graph::ROOT, &coerced, &mut Budget::new(work)) {
+        self.validate(&coerced, work)?;
+        Ok(coerced)
+    }
+
+    fn validate(&self, args: &Value, work: usize) -> Result<(), Vec<String>> {
+        let Some(root) = self.graph.node(Graph::ROOT) else { return Ok(()) };
+        if !self.graph.affordable(Graph::ROOT, args, &mut Budget::new(work)) {
             return Err(vec!["root: too deep or too ambiguous to check against the tool's schema".to_owned()]);
         }
-        let problems = match self.schemas.validate(&coerced, root.index) {
-            Ok(()) => None,
-            Err(error) => Some(report::lines(&error)),
-        };
-        match problems {
-            None => Ok(coerced),
-            Some(problems) => Err(problems),
-        }
+        self.schemas.validate(args, root.index).map_err(|error| report::lines(&error))
     }
+}
+
+/// The work a check of these arguments may take; the problem with arguments that are not looked at.
+fn work_for(args: &Value) -> Result<usize, Vec<String>> {
+    if !args.is_object() {
+        return Err(vec![format!("root: expected object, got {}", report::kind(args))]);
+    }
+    let Some(count) = count_values(args) else {
+        return Err(vec![format!("root: nested more than {VALUE_DEPTH_MAX} levels deep")]);
+    };
+    Ok(VISITS_MIN.saturating_add(count.saturating_mul(VISITS_PER_VALUE)))
 }
 
 /// The text for a call whose arguments were not one JSON object.
