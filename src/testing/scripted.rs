@@ -5,26 +5,32 @@
 //!
 //! Must not know: protocols, what is tested.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{
-    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, ErrorKind, ErrorRecord, StopReason, TextBlock,
-    ThinkingBlock, ToolCall, Usage,
+    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, ErrorKind, ErrorRecord, MessageBuilder, StopReason,
+    TextBlock, ThinkingBlock, ToolCall, Usage,
 };
 use crate::port::{AssistantEvent, LlmRequest, Provider};
+use crate::turn::texts;
 
 /// A provider that plays replies in order and records the requests it got. A request beyond the script is answered
 /// with a failed reply.
 #[derive(Debug)]
 pub struct ScriptedProvider {
     replies: Mutex<VecDeque<Reply>>,
+    /// Replies of single models, by their ids; these models get no others.
+    of_models: Mutex<HashMap<String, VecDeque<Reply>>>,
     requests: Mutex<Vec<Arc<LlmRequest>>>,
+    /// Streams that have begun to wait.
+    stalls: Arc<watch::Sender<usize>>,
     seed: u64,
 }
 
@@ -32,12 +38,24 @@ pub struct ScriptedProvider {
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     acts: Option<Vec<Act>>,
+    /// Instead of those that the content gives.
+    events: Option<Vec<(usize, BlockEvent)>>,
     content: Vec<AssistantBlock>,
+    stall: Option<Stall>,
     stop: Option<StopReason>,
     error: Option<ErrorRecord>,
     error_message: Option<String>,
     usage: Option<Usage>,
     chunk: Option<(usize, usize)>,
+}
+
+/// How a reply stops in its middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stall {
+    /// Until the run is cancelled.
+    UntilCancelled,
+    /// For ever.
+    Hang,
 }
 
 /// One step of a raw stream.
@@ -84,6 +102,23 @@ impl Reply {
         Self { stop: Some(StopReason::Error), error: Some(record), error_message, ..Self::default() }
     }
 
+    /// Text that comes in exactly these deltas.
+    pub fn text_deltas(deltas: &[&str]) -> Self {
+        let content = deltas.concat();
+        let mut events = vec![BlockEvent::TextStart];
+        events.extend(deltas.iter().map(|delta| BlockEvent::TextDelta((*delta).to_owned())));
+        events.push(BlockEvent::TextEnd { content: content.clone(), signature: None });
+        let events = events.into_iter().map(|event| (0, event)).collect();
+        Self { events: Some(events), ..Self::text(&content) }
+    }
+
+    /// A call whose arguments come in these deltas and do not end; for a reply that stops there.
+    pub fn call_deltas(id: &str, name: &str, deltas: &[&str]) -> Self {
+        let mut events = vec![(0, BlockEvent::ToolCallStart { id: id.to_owned(), name: name.to_owned() })];
+        events.extend(deltas.iter().map(|delta| (0, BlockEvent::ToolCallDelta((*delta).to_owned()))));
+        Self { events: Some(events), stall: Some(Stall::UntilCancelled), ..Self::default() }
+    }
+
     /// Exactly these steps.
     pub fn raw(acts: Vec<Act>) -> Self {
         Self { acts: Some(acts), ..Self::default() }
@@ -93,6 +128,20 @@ impl Reply {
     #[must_use]
     pub fn stop(mut self, stop: StopReason) -> Self {
         self.stop = Some(stop);
+        self
+    }
+
+    /// Streams everything but its end, then waits for the cancellation and ends aborted with what came.
+    #[must_use]
+    pub fn stalls(mut self) -> Self {
+        self.stall = Some(Stall::UntilCancelled);
+        self
+    }
+
+    /// Streams everything but its end, then never goes on, cancelled or not.
+    #[must_use]
+    pub fn hangs(mut self) -> Self {
+        self.stall = Some(Stall::Hang);
         self
     }
 
@@ -123,10 +172,18 @@ impl Reply {
             return acts;
         }
         let mut acts = vec![Act::Emit(AssistantEvent::Start(head.clone()))];
-        for (index, block) in self.content.iter().enumerate() {
-            let events = block_events(block, self.chunk, random);
-            acts.extend(events.into_iter().map(|event| Act::Emit(AssistantEvent::Block { index, event })));
+        let mut events = self.events.unwrap_or_default();
+        if events.is_empty() {
+            for (index, block) in self.content.iter().enumerate() {
+                let of_block = block_events(block, self.chunk, random);
+                events.extend(of_block.into_iter().map(|event| (index, event)));
+            }
         }
+        if let Some(stall) = self.stall {
+            acts.extend(stalled(head, events, self.usage, stall));
+            return acts;
+        }
+        acts.extend(events.into_iter().map(|(index, event)| Act::Emit(AssistantEvent::Block { index, event })));
         let has_call = self.content.iter().any(|block| matches!(block, AssistantBlock::ToolCall(_)));
         let natural = if has_call { StopReason::ToolUse } else { StopReason::Stop };
         let mut message = AssistantMessage::pending(head);
@@ -138,6 +195,32 @@ impl Reply {
         acts.push(Act::Emit(AssistantEvent::End(Box::new(message))));
         acts
     }
+}
+
+/// What came before a reply stopped, and its end if it is cancelled there.
+fn stalled(head: &AssistantHead, mut events: Vec<(usize, BlockEvent)>, usage: Option<Usage>, stall: Stall) -> Vec<Act> {
+    let ends = |event: &BlockEvent| matches!(event, BlockEvent::TextEnd { .. } | BlockEvent::ThinkingEnd { .. });
+    if events.last().is_some_and(|(_, event)| ends(event)) {
+        events.pop();
+    }
+    let mut builder = MessageBuilder::new(head);
+    let mut acts = Vec::new();
+    for (index, event) in events {
+        builder.fold(index, &event);
+        acts.push(Act::Emit(AssistantEvent::Block { index, event }));
+    }
+    if let Some(usage) = usage {
+        builder.usage(usage.clone());
+        acts.push(Act::Emit(AssistantEvent::Usage(Box::new(usage))));
+    }
+    match stall {
+        Stall::Hang => acts.push(Act::Hang),
+        Stall::UntilCancelled => {
+            acts.push(Act::WaitForCancel);
+            acts.push(Act::Emit(AssistantEvent::End(Box::new(builder.abort(texts::CANCELLED)))));
+        }
+    }
+    acts
 }
 
 fn block_events(block: &AssistantBlock, chunk: Option<(usize, usize)>, random: &mut Random) -> Vec<BlockEvent> {
@@ -204,12 +287,50 @@ impl ScriptedProvider {
 
     /// The seed chooses the sizes of chunks.
     pub fn seeded(replies: Vec<Reply>, seed: u64) -> Arc<Self> {
-        Arc::new(Self { replies: Mutex::new(replies.into()), requests: Mutex::default(), seed })
+        Arc::new(Self {
+            replies: Mutex::new(replies.into()),
+            of_models: Mutex::default(),
+            requests: Mutex::default(),
+            stalls: Arc::new(watch::Sender::new(0)),
+            seed,
+        })
+    }
+
+    /// Plays these replies to requests of these models, by their ids.
+    pub fn of_models<'a>(scripts: impl IntoIterator<Item = (&'a str, Vec<Reply>)>) -> Arc<Self> {
+        let provider = Self::new(Vec::new());
+        let scripts = scripts.into_iter().map(|(model, replies)| (model.to_owned(), replies.into()));
+        lock(&provider.of_models).extend(scripts);
+        provider
     }
 
     /// Every request so far.
     pub fn requests(&self) -> Vec<Arc<LlmRequest>> {
         lock(&self.requests).clone()
+    }
+
+    /// How many requests there were.
+    pub fn count(&self) -> usize {
+        lock(&self.requests).len()
+    }
+
+    /// How many requests there were of one model.
+    pub fn count_of(&self, model: &str) -> usize {
+        lock(&self.requests).iter().filter(|request| request.model.id == model).count()
+    }
+
+    /// Waits until so many streams have come to a point where they wait for a cancellation or hang. All before it was
+    /// taken then.
+    pub async fn stalled(&self, count: usize) {
+        let mut seen = self.stalls.subscribe();
+        // The sender lives as long as this does.
+        drop(seen.wait_for(|stalls| *stalls >= count).await);
+    }
+
+    fn next_reply(&self, model: &str) -> Reply {
+        let of_model = lock(&self.of_models).get_mut(model).map(VecDeque::pop_front);
+        let reply = of_model.unwrap_or_else(|| lock(&self.replies).pop_front());
+        reply.unwrap_or_else(|| Reply::error(ErrorRecord::new(ErrorKind::Config, "The script has no reply left.")))
     }
 }
 
@@ -230,17 +351,22 @@ impl Provider for ScriptedProvider {
             requests.push(request);
             requests.len()
         };
-        let reply = lock(&self.replies)
-            .pop_front()
-            .unwrap_or_else(|| Reply::error(ErrorRecord::new(ErrorKind::Config, "The script has no reply left.")));
+        let reply = self.next_reply(&head.model);
         let mut random = Random(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (count as u64) ^ 0x2545_F491_4F6C_DD1D);
         let acts: VecDeque<Act> = reply.play(&head, &mut random).into();
-        stream::unfold((acts, cancel), |(mut acts, cancel)| async move {
+        let stalls = Arc::clone(&self.stalls);
+        stream::unfold((acts, cancel, stalls), |(mut acts, cancel, stalls)| async move {
             loop {
                 match acts.pop_front()? {
-                    Act::Emit(event) => return Some((event, (acts, cancel))),
-                    Act::WaitForCancel => cancel.cancelled().await,
-                    Act::Hang => std::future::pending().await,
+                    Act::Emit(event) => return Some((event, (acts, cancel, stalls))),
+                    Act::WaitForCancel => {
+                        stalls.send_modify(|count| *count += 1);
+                        cancel.cancelled().await;
+                    }
+                    Act::Hang => {
+                        stalls.send_modify(|count| *count += 1);
+                        std::future::pending().await
+                    }
                     Act::Sleep(duration) => sleep(duration).await,
                     #[expect(clippy::panic, reason = "a script may ask for a crash")]
                     Act::Panic(text) => panic!("{text}"),

@@ -23,6 +23,7 @@ mod config;
 mod context;
 mod corpus;
 mod events;
+mod faults;
 mod http;
 mod jsonl;
 mod loop_cases;
