@@ -26,3 +26,42 @@ pub use limits::TurnLimit;
 pub use placement::{CallFailure, CallOutcome, result_message};
 pub use reading::{CANCEL_GRACE, ReplyItem, ReplyReader};
 pub use running::{CallMemos, GRACE_EXTRA, Ran, ToolProgress, ToolRun, UPDATES_MAX, crash_text, panic_text, run_tool};
+mod retry_stub {
+    use crate::model::*;
+    #[derive(PartialEq)]
+    pub enum Overflow {
+        None,
+        Certain,
+        Suspected,
+    }
+    pub fn overflow(_: &AssistantMessage, _: u64, _: u64) -> Overflow {
+        Overflow::None
+    }
+    pub enum NextAttempt {
+        Retry { delay_ms: u64 },
+        Fallback,
+        Fail { code: &'static str, retry_after_ms: Option<u64> },
+    }
+    pub fn after_error(_: &AssistantMessage, _: &RetryPolicy, _: u32, _: bool) -> NextAttempt {
+        NextAttempt::Fallback
+    }
+    pub struct Budget {
+        pub max_turns: u32,
+        pub max_cost: Option<f64>,
+        pub max_repeats: u32,
+    }
+    impl Budget {
+        pub fn exceeded(&self, _: u32, _: f64, _: u32) -> Option<Reason> {
+            None
+        }
+        pub fn warning(&self, _: u32, _: f64, _: u32) -> Option<(&'static str, String)> {
+            None
+        }
+    }
+    pub fn repeats<'a>(
+        _: impl Iterator<Item = (&'a ToolResultMessage, &'a serde_json::Map<String, serde_json::Value>)>,
+    ) -> u32 {
+        0
+    }
+}
+pub use retry_stub::*;

@@ -24,6 +24,7 @@ mod context;
 mod corpus;
 mod events;
 mod faults;
+mod harness;
 mod http;
 mod jsonl;
 mod loop_cases;
