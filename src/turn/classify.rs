@@ -6,6 +6,7 @@
 //! Must not know: protocols, exit codes.
 
 use super::texts;
+use super::wording::record_of_text;
 use crate::model::{
     AssistantBlock, AssistantMessage, CallIds, CancelCause, ErrorKind, ErrorRecord, ErrorRow, Reason, StopReason,
 };
@@ -52,7 +53,7 @@ fn fail(reply: &mut AssistantMessage, mut record: ErrorRecord) {
     reply.error = Some(record);
 }
 
-/// Gives an error reply its text, and a record where an adapter left it out.
+/// Gives an error reply its text, and a record where an adapter left it out: the text is all that is known then.
 fn complete_error(reply: &mut AssistantMessage) {
     let text = match (&reply.error_message, &reply.error) {
         (Some(text), _) if !text.is_empty() => text.clone(),
@@ -61,7 +62,7 @@ fn complete_error(reply: &mut AssistantMessage) {
     };
     reply.error_message = Some(text.clone());
     if reply.error.is_none() {
-        let mut record = ErrorRecord::new(ErrorKind::Protocol, text);
+        let mut record = record_of_text(&text);
         record.provider = Some(reply.provider.clone());
         reply.error = Some(record);
     }

@@ -130,3 +130,148 @@ fn permit(tool: &str, args: &Value, policy: Option<&dyn Policy>) -> Result<(), C
         Some(Verdict::Deny(denied)) => Err(CallFailure::Denied(denied)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use serde_json::{Map, Value, json};
+
+    use super::{ActiveTool, check_call, effective_args, recheck_call, valid_without_coercion};
+    use crate::model::{ArgumentsError, ToolCall};
+    use crate::port::{Denied, Policy, Replay, Source, Tool, ToolCtx, ToolOutput, ToolSpec, Verdict};
+    use crate::turn::CallFailure;
+
+    struct Counter(ToolSpec);
+
+    #[async_trait]
+    impl Tool for Counter {
+        fn spec(&self) -> &ToolSpec {
+            &self.0
+        }
+
+        fn prepare(&self, raw: Value) -> Result<Value, String> {
+            match raw.get("n").and_then(Value::as_str) {
+                Some("panic") => panic!("no such number"),
+                Some("none") => Err("unusable".to_owned()),
+                _ => Ok(raw),
+            }
+        }
+
+        async fn call(&self, _: Value, _: ToolCtx) -> ToolOutput {
+            ToolOutput::default()
+        }
+    }
+
+    struct NoSevens;
+
+    impl Policy for NoSevens {
+        fn check(&self, tool: &str, args: &Value) -> Verdict {
+            if args["n"] != 7 {
+                return Verdict::Allow;
+            }
+            Verdict::Deny(Denied { rule: format!("{tool}(7)"), reason: "no sevens".to_owned() })
+        }
+    }
+
+    fn tools() -> Vec<ActiveTool> {
+        let schema = json!({
+            "type": "object",
+            "properties": {"n": {"type": "integer"}, "all": {"type": "boolean"}},
+            "required": ["n"],
+            "additionalProperties": false
+        });
+        let spec = ToolSpec {
+            name: "count".to_owned(),
+            label: String::new(),
+            description: String::new(),
+            input_schema: schema,
+            output_schema: None,
+            replay: Replay::Safe,
+            execution: None,
+            source: Source::Builtin,
+            annotations: Map::new(),
+        };
+        let broken = ToolSpec { name: "broken".to_owned(), input_schema: json!({"type": 1}), ..spec.clone() };
+        vec![ActiveTool::new(Arc::new(Counter(spec))), ActiveTool::new(Arc::new(Counter(broken)))]
+    }
+
+    fn call(name: &str, args: &Value) -> ToolCall {
+        let arguments = args.as_object().cloned().unwrap_or_default();
+        ToolCall { id: "c1".to_owned(), name: name.to_owned(), arguments, ..ToolCall::default() }
+    }
+
+    /// The code and the text of a refusal, or the arguments of a call that may run.
+    fn told(checked: Result<Value, CallFailure>) -> (String, String) {
+        match checked {
+            Ok(args) => ("ok".to_owned(), args.to_string()),
+            Err(failure) => {
+                let output = failure.into_output();
+                let error = output.details.unwrap()["error"].take();
+                (error["code"].as_str().unwrap().to_owned(), error["message"].as_str().unwrap().to_owned())
+            }
+        }
+    }
+
+    #[test]
+    fn each_step_can_refuse_a_call_in_order() {
+        let malformed = ArgumentsError { raw: "{".to_owned(), message: "cut off".to_owned() };
+        let torn = ToolCall { arguments_error: Some(malformed), ..call("count", &json!({})) };
+        let rows = [
+            (call("sum", &json!({})), "unknown_tool", "Available: broken, count."),
+            (torn, "invalid_args", "cut off"),
+            (call("count", &json!({"n": "panic"})), "invalid_args", "The tool crashed: no such number"),
+            (call("count", &json!({"n": "none"})), "invalid_args", "unusable"),
+            (call("count", &json!({"n": "x"})), "invalid_args", "Invalid arguments"),
+            (call("broken", &json!({"n": 1})), "invalid_args", "not usable"),
+            (call("count", &json!({"n": "7"})), "denied", "no sevens"),
+            (call("count", &json!({"n": "8"})), "ok", "{\"n\":8}"),
+        ];
+        let (tools, names) = (tools(), ["broken".to_owned(), "count".to_owned()]);
+        for (call, code, text) in rows {
+            let checked = check_call(&call, &tools, &names, Some(&NoSevens)).map(|checked| checked.args);
+            let (found, message) = told(checked);
+            assert!(found == code && message.contains(text), "{call:?}: {found}, {message}");
+        }
+    }
+
+    #[test]
+    fn arguments_of_a_hook_pass_the_same_checks() {
+        let (tools, call) = (tools(), call("count", &json!({"n": 8})));
+        for (replaced, code) in [
+            (json!({"n": "9"}), "ok"),
+            (json!({"n": "7"}), "denied"),
+            (json!({"m": 1}), "invalid_args"),
+            (json!(9), "invalid_args"),
+        ] {
+            assert_eq!(told(recheck_call(&call, &tools, &replaced, Some(&NoSevens))).0, code, "{replaced}");
+        }
+        assert_eq!(effective_args(&call, &json!({"n": 8})), None);
+        assert_eq!(effective_args(&call, &json!({"n": 9})).as_deref(), Some(&json!({"n": 9})));
+    }
+
+    #[test]
+    fn a_refusal_by_rule_names_the_rule() {
+        let (tools, call) = (tools(), call("count", &json!({"n": 7})));
+        let failure = check_call(&call, &tools, &[], Some(&NoSevens)).unwrap_err();
+        let error = json!({"code": "denied", "message": "no sevens", "rule": "count(7)"});
+        assert_eq!(failure.into_output().details, Some(json!({"error": error})));
+    }
+
+    #[test]
+    fn case_33_stored_arguments_fit_as_they_are_or_not_at_all() {
+        let tools = tools();
+        for (args, fits) in [
+            (json!({"n": 42}), true),
+            (json!({"n": 42.0}), true),
+            (json!({"n": "42"}), false),
+            (json!({"n": 1, "all": null}), false),
+            (json!({}), false),
+            (json!([42]), false),
+        ] {
+            assert_eq!(valid_without_coercion(&tools[0], &args), fits, "{args}");
+        }
+        assert!(!valid_without_coercion(&tools[1], &json!({"n": 42})));
+    }
+}

@@ -207,3 +207,104 @@ fn fail(builder: MessageBuilder, mut record: ErrorRecord, provider: String) -> A
 fn crashed(panic: &(dyn Any + Send)) -> String {
     format!("The provider crashed: {}", panic_text(panic))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::stream::{self, BoxStream};
+    use futures_util::{FutureExt, StreamExt};
+    use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
+
+    use super::{ReplyItem, ReplyReader};
+    use crate::model::{AssistantHead, BlockEvent, ErrorKind, Model, StopReason};
+    use crate::port::{AssistantEvent, LlmRequest, Provider, Purpose, ResponseMeta, StreamOptions, SystemClock};
+
+    /// A provider whose stream is fed by the test; without a feed it panics.
+    struct Fed(std::sync::Mutex<Option<mpsc::UnboundedReceiver<AssistantEvent>>>);
+
+    impl Provider for Fed {
+        fn stream(&self, _: Arc<LlmRequest>, _: CancellationToken) -> BoxStream<'static, AssistantEvent> {
+            let feed = self.0.lock().unwrap().take().expect("no feed");
+            stream::unfold(feed, |mut feed| async { Some((feed.recv().await?, feed)) }).boxed()
+        }
+    }
+
+    fn head(model: &str) -> AssistantHead {
+        AssistantHead { model: model.to_owned(), ..AssistantHead::default() }
+    }
+
+    fn open(feed: Option<mpsc::UnboundedReceiver<AssistantEvent>>) -> ReplyReader {
+        let request = LlmRequest {
+            model: Model::unknown("p", "asked", "a", ""),
+            system_prompt: String::new(),
+            messages: Vec::new(),
+            tools: Vec::new().into(),
+            thinking: None,
+            options: StreamOptions::default(),
+            output_schema: None,
+            purpose: Purpose::Run,
+            session_id: None,
+        };
+        let provider = Fed(std::sync::Mutex::new(feed));
+        let clock = Arc::new(SystemClock::new());
+        ReplyReader::open(&provider, Arc::new(request), head("asked"), CancellationToken::new(), clock)
+    }
+
+    /// Items as far as they are there, in short.
+    fn drain(reader: &mut ReplyReader) -> Vec<String> {
+        let mut seen = Vec::new();
+        while let Some(item) = reader.next().now_or_never() {
+            seen.push(match item {
+                Some(ReplyItem::Opened(head)) => format!("opened {}", head.model),
+                Some(ReplyItem::Update { event: BlockEvent::TextDelta(delta), .. }) => delta,
+                Some(ReplyItem::Update { .. }) => "update".to_owned(),
+                Some(ReplyItem::Warning { code, .. }) => code,
+                Some(ReplyItem::Meta(meta)) => format!("meta {}", meta.status),
+                None => "end".to_owned(),
+            });
+            if seen.last().is_some_and(|last| last == "end") {
+                break;
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_reader_that_is_asked_again_has_lost_nothing() {
+        let (feed, events) = mpsc::unbounded_channel();
+        let mut reader = open(Some(events));
+        assert!(drain(&mut reader).is_empty());
+        let block = |event| AssistantEvent::Block { index: 0, event };
+        feed.send(AssistantEvent::Meta(Box::new(ResponseMeta { status: 200, ..ResponseMeta::default() }))).unwrap();
+        feed.send(AssistantEvent::Start(head("answers"))).unwrap();
+        feed.send(block(BlockEvent::TextStart)).unwrap();
+        assert_eq!(drain(&mut reader), ["meta 200", "opened answers", "update"]);
+        feed.send(block(BlockEvent::TextDelta("a".to_owned()))).unwrap();
+        assert_eq!(drain(&mut reader), ["a"]);
+        assert_eq!((reader.partial().text().as_str(), reader.partial().stop_reason), ("a", StopReason::Pending));
+        drop(feed);
+        assert_eq!(drain(&mut reader), ["end"]);
+        assert_eq!(drain(&mut reader), ["end"]);
+        let reply = reader.finish(false, Vec::new());
+        assert_eq!((reply.text().as_str(), reply.error.map(|record| record.kind)), ("a", Some(ErrorKind::Network)));
+    }
+
+    #[test]
+    fn a_reply_that_never_started_opens_right_before_its_end() {
+        let (feed, events) = mpsc::unbounded_channel::<AssistantEvent>();
+        drop(feed);
+        let readers = [
+            (open(Some(events)), false, Some(ErrorKind::Network)),
+            (open(None), false, Some(ErrorKind::Internal)),
+            (ReplyReader::unasked(head("asked"), Arc::new(SystemClock::new())), true, None),
+        ];
+        for (mut reader, cancelled, kind) in readers {
+            assert_eq!(drain(&mut reader), ["opened asked", "end"]);
+            let reply = reader.finish(cancelled, Vec::new());
+            assert_eq!((reply.stop_reason == StopReason::Aborted, reply.error.map(|e| e.kind)), (cancelled, kind));
+            assert!(reply.duration_ms.is_some());
+        }
+    }
+}

@@ -8,37 +8,7 @@
 use super::body::Facts;
 use super::overflow::{self, Sizes};
 use crate::model::ErrorKind;
-
-/// Bytes of a text that are searched.
-const TEXT_BYTES_MAX: usize = 16 * 1024;
-
-/// Codes and types of spent budgets (ERR-4).
-const MONEY_WORDS: [&str; 13] = [
-    "insufficient_quota",
-    "credit_balance_exhausted",
-    "organization_spend_limit_exceeded",
-    "project_spend_limit_exceeded",
-    "organization_usage_limit_exceeded",
-    "billing_hard_limit_reached",
-    "usage_not_included",
-    "billing_error",
-    "enforced_spend_limit_reached",
-    "gousagelimiterror",
-    "freeusagelimiterror",
-    "subscription_sharing_usage_limit_exceeded",
-    "weight_exceeds_budget",
-];
-
-/// Texts of spent budgets (ERR-4), in lower case.
-const MONEY_TEXTS: [&str; 7] = [
-    "monthly usage limit reached",
-    "available balance",
-    "out of budget",
-    "credit balance is too low",
-    "insufficient balance",
-    "gousagelimiterror",
-    "freeusagelimiterror",
-];
+use crate::turn::wording;
 
 /// A budget for others, a quota per minute for Google.
 const QUOTA_TEXT: &str = "quota exceeded";
@@ -114,38 +84,6 @@ const WORD_STATUSES: [(&str, u16); 15] = [
     ("unavailable_error", 503),
 ];
 
-/// Texts of errors that came without code and status (ERR-7), in lower case.
-const RETRYABLE_TEXTS: [(&str, ErrorKind); 28] = [
-    ("overloaded", ErrorKind::Overloaded),
-    ("high demand", ErrorKind::Overloaded),
-    ("rate limit", ErrorKind::RateLimit),
-    ("too many requests", ErrorKind::RateLimit),
-    ("resourceexhausted", ErrorKind::RateLimit),
-    ("service unavailable", ErrorKind::Overloaded),
-    ("timed out", ErrorKind::Timeout),
-    ("timeout", ErrorKind::Timeout),
-    ("upstream connect", ErrorKind::Network),
-    ("connection refused", ErrorKind::Network),
-    ("connection reset", ErrorKind::Network),
-    ("connection lost", ErrorKind::Network),
-    ("connection closed", ErrorKind::Network),
-    ("connection was closed", ErrorKind::Network),
-    ("connection error", ErrorKind::Network),
-    ("socket hang up", ErrorKind::Network),
-    ("other side closed", ErrorKind::Network),
-    ("network error", ErrorKind::Network),
-    ("terminated", ErrorKind::Network),
-    ("stream ended", ErrorKind::Network),
-    ("ended without", ErrorKind::Network),
-    ("server error", ErrorKind::Server),
-    ("internal error", ErrorKind::Server),
-    ("provider returned error", ErrorKind::Server),
-    ("try your request again", ErrorKind::Server),
-    ("you can retry", ErrorKind::Server),
-    ("exceeded request buffer limit", ErrorKind::Server),
-    ("temporarily unavailable", ErrorKind::Overloaded),
-];
-
 /// An error as it was seen.
 pub(super) struct Seen<'a> {
     pub provider: &'a str,
@@ -184,8 +122,7 @@ pub(super) fn searched_text(facts: &Facts, message: &str) -> String {
         text.push_str(word);
         text.push(' ');
     }
-    let end = (0..=TEXT_BYTES_MAX.min(message.len())).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
-    text.push_str(message.get(..end).unwrap_or_default());
+    text.push_str(wording::searched_part(message));
     text.to_lowercase()
 }
 
@@ -205,7 +142,7 @@ pub(super) fn classify(seen: &Seen<'_>) -> Verdict {
     }
     by_word(seen, status)
         .or_else(|| status.map(by_status))
-        .or_else(|| lookup(&RETRYABLE_TEXTS, |known| seen.text.contains(known)).map(|kind| Verdict::new(kind, true)))
+        .or_else(|| wording::passing_trouble(seen.text).map(|kind| Verdict::new(kind, true)))
         .unwrap_or(Verdict::new(ErrorKind::Protocol, false))
 }
 
@@ -222,10 +159,7 @@ pub(super) fn effective_status(seen: &Seen<'_>) -> Option<u16> {
 
 fn is_money(seen: &Seen<'_>, status: Option<u16>) -> bool {
     let has_word = |known: &str| seen.facts.all_words().any(|word| word.eq_ignore_ascii_case(known));
-    if MONEY_WORDS.iter().any(|known| has_word(known)) {
-        return true;
-    }
-    if MONEY_TEXTS.iter().any(|known| seen.text.contains(known)) {
+    if wording::QUOTA_WORDS.iter().any(|known| has_word(known)) || wording::names_spent_budget(seen.text) {
         return true;
     }
     if has_word(GOOGLE_EXHAUSTED) {
@@ -262,22 +196,10 @@ fn lookup(table: &[(&str, ErrorKind)], is_there: impl Fn(&str) -> bool) -> Optio
     table.iter().find(|(known, _)| is_there(known)).map(|(_, kind)| *kind)
 }
 
-/// The status table.
+/// A status that nothing else explains.
 fn by_status(status: u16) -> Verdict {
-    let (kind, retryable) = match status {
-        300..=399 => (ErrorKind::Config, false),
-        401 => (ErrorKind::Auth, false),
-        402 => (ErrorKind::Quota, false),
-        403 => (ErrorKind::Permission, false),
-        404 => (ErrorKind::NotFound, false),
-        408 => (ErrorKind::Timeout, true),
-        413 => return Verdict::settled(ErrorKind::Overflow, Sizes::default()),
-        421 => (ErrorKind::Network, true),
-        424 | 429 => (ErrorKind::RateLimit, true),
-        501 | 505 => (ErrorKind::InvalidRequest, false),
-        503 | 529 => (ErrorKind::Overloaded, true),
-        409 | 425 | 498 | 499 | 500..=599 => (ErrorKind::Server, true),
-        _ => (ErrorKind::InvalidRequest, false),
-    };
-    Verdict::new(kind, retryable)
+    match wording::kind_of_status(status) {
+        (ErrorKind::Overflow, _) => Verdict::settled(ErrorKind::Overflow, Sizes::default()),
+        (kind, retryable) => Verdict::new(kind, retryable),
+    }
 }
