@@ -34,7 +34,7 @@ pub(super) struct Core {
     pub(super) tools: Mutex<Vec<ActiveTool>>,
     pub(super) hooks: Mutex<Vec<Arc<dyn Hooks>>>,
     /// Warnings that this process has told, by operation and code.
-    warned: Mutex<HashSet<(RunId, String)>>,
+    warned: Mutex<HashSet<(RunId, &'static str)>>,
     retry: RetryPolicy,
     stored_options: StoredOptions,
 }
@@ -271,7 +271,7 @@ impl Core {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn warned(&self) -> MutexGuard<'_, HashSet<(RunId, String)>> {
+    pub(super) fn warned(&self) -> MutexGuard<'_, HashSet<(RunId, &'static str)>> {
         self.warned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -287,19 +287,18 @@ impl<'a> Driver<'a> {
         let planned = self
             .go_on(|lane, open, facts| match checkpoint::boundary(lane, open, facts)? {
                 checkpoint::Boundary::Next(plan) => {
-                    let warning = checkpoint::warning(lane, open, facts);
-                    Ok((Some(*plan), (true, warning)))
+                    Ok((Some(*plan), Some(checkpoint::warnings(lane, open, facts))))
                 }
-                checkpoint::Boundary::MayFinish => Ok((None, (false, None))),
+                checkpoint::Boundary::MayFinish => Ok((None, None)),
             })
             .await?;
         match planned {
             None => Ok(Step::Continue),
-            Some((true, warning)) => {
-                self.warn_once(warning);
+            Some(Some(warnings)) => {
+                self.warn_once(warnings);
                 Ok(Step::Continue)
             }
-            Some((false, _)) => self.finish(open).await,
+            Some(None) => self.finish(open).await,
         }
     }
 
@@ -346,11 +345,11 @@ impl<'a> Driver<'a> {
     }
 
     /// Tells that most of a limit is used, once in this process.
-    fn warn_once(&self, warning: Option<Event>) {
-        if let Some(Event::Warning { code, message }) = warning
-            && self.core.warned().insert((self.operation.clone(), code.clone()))
-        {
-            self.emit(Event::Warning { code, message });
+    fn warn_once(&self, warnings: Vec<(&'static str, String)>) {
+        for (code, message) in warnings {
+            if self.core.warned().insert((self.operation.clone(), code)) {
+                self.emit(Event::Warning { code: code.to_owned(), message });
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use super::finish::{self, Ending, Publication};
 use super::inbox::{self, Selection};
 use super::{Facts, request};
 use crate::model::{
-    Continuation, EntryBody, EntryId, Event, Leaf, Message, OperationState, Reason, Status, StopReason,
+    Continuation, EntryBody, EntryId, Leaf, Message, OperationState, Reason, Status, StopReason,
     ToolResultMessage,
 };
 use crate::turn::{self, Budget};
@@ -172,11 +172,22 @@ fn budget(facts: &Facts<'_>) -> Budget {
     Budget { max_turns: limits.max_turns, max_cost: limits.max_cost, max_repeats: limits.max_repeats }
 }
 
-/// The warning that is due when most of a limit is used.
-pub(in super::super) fn warning(lane: &LaneMemory, open: &Open, facts: &Facts<'_>) -> Option<Event> {
-    let counters = open.state.counters;
-    let (code, message) = budget(facts).warning(counters.turns, counters.cost, repeats(lane, open, facts))?;
-    Some(Event::Warning { code: code.to_owned(), message })
+/// The warnings that are due when most of a limit is used: the word of the limit and the text.
+pub(in super::super) fn warnings(lane: &LaneMemory, open: &Open, facts: &Facts<'_>) -> Vec<(&'static str, String)> {
+    let (counters, limits) = (open.state.counters, facts.limits);
+    let repeats = repeats(lane, open, facts);
+    let text = |reason: Reason| match reason {
+        Reason::MaxTurns => {
+            let next = counters.turns.saturating_add(1);
+            format!("turn {next} of at most {} begins (limits.max_turns)", limits.max_turns)
+        }
+        Reason::MaxCost => {
+            let most = limits.max_cost.unwrap_or_default();
+            format!("{:.4} of at most {most} USD are used (limits.max_cost)", counters.cost)
+        }
+        _ => format!("{repeats} equal results of at most {} in a row (limits.max_repeats)", limits.max_repeats),
+    };
+    budget(facts).warns(counters.turns, counters.cost, repeats).map(|reason| (reason.as_str(), text(reason))).collect()
 }
 
 /// How often in a row the operation got the same result for the same call.
