@@ -7,7 +7,8 @@
 //!
 //! Long replies are thousands of such chunks, and parsing each was more than half of what reading them cost (measured
 //! of the whole process: 100,000 deltas took about 87 ms of CPU with parsing alone, and 39 ms so). Telling them in the
-//! bytes as they arrived, before lines are searched and text is checked, saves TBD of what was left.
+//! bytes as they arrived, before lines are searched and text is checked, and joining their text where it is made
+//! saved another quarter (74 ms against 55, at the level the program is released with).
 
 use super::chunk::Chunk;
 use crate::provider::json::{Raw, string_body};
@@ -16,8 +17,8 @@ use crate::provider::json::{Raw, string_body};
 const AROUND_BYTES_MAX: usize = 4 * 1024;
 
 /// What an event begins with that is one line, and what ends it, as nearly all servers write it.
-const FIELD: &[u8] = b"data: ";
-const EVENT_END: &[u8] = b"\n\n";
+const FIELD: &str = "data: ";
+const EVENT_END: &str = "\n\n";
 const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
 /// What the string of a chunk is.
@@ -31,8 +32,10 @@ pub(super) enum Slot {
 /// The last chunk that said nothing but one string.
 #[derive(Debug, Default)]
 pub(super) struct Mold {
-    before: String,
-    after: String,
+    /// What is before the string, behind [`FIELD`].
+    head: String,
+    /// What is behind the string, and [`EVENT_END`].
+    tail: String,
     slot: Option<Slot>,
     /// The chunk was one line.
     is_line: bool,
@@ -42,17 +45,17 @@ impl Mold {
     /// The string of a chunk of the same mold, still escaped.
     pub(super) fn read<'a>(&self, text: &'a str) -> Option<(Slot, &'a str)> {
         let slot = self.slot?;
-        let rest = text.strip_prefix(self.before.as_str())?;
+        let rest = text.strip_prefix(self.head.strip_prefix(FIELD)?)?;
         let (body, after) = rest.split_at_checked(plain_len(rest.as_bytes())?)?;
-        (after == self.after).then_some((slot, body))
+        (after == self.tail.strip_suffix(EVENT_END)?).then_some((slot, body))
     }
 
     /// The string of a chunk of the same mold that is the event at the beginning of `bytes`, and what follows that event.
     pub(super) fn split_event<'a>(&self, bytes: &'a [u8]) -> Option<(Slot, &'a str, &'a [u8])> {
         let slot = self.slot.filter(|_| self.is_line)?;
-        let rest = bytes.strip_prefix(FIELD)?.strip_prefix(self.before.as_bytes())?;
+        let rest = bytes.strip_prefix(self.head.as_bytes())?;
         let (body, rest) = rest.split_at_checked(plain_len(rest)?)?;
-        let behind = rest.strip_prefix(self.after.as_bytes())?.strip_prefix(EVENT_END)?;
+        let behind = rest.strip_prefix(self.tail.as_bytes())?;
         Some((slot, std::str::from_utf8(body).ok()?, behind))
     }
 
@@ -67,8 +70,10 @@ impl Mold {
         if before.len().saturating_add(after.len()) > AROUND_BYTES_MAX {
             return;
         }
-        before.clone_into(&mut self.before);
-        after.clone_into(&mut self.after);
+        FIELD.clone_into(&mut self.head);
+        self.head.push_str(before);
+        after.clone_into(&mut self.tail);
+        self.tail.push_str(EVENT_END);
         self.is_line = !before.contains(LINE_ENDS) && !after.contains(LINE_ENDS);
         self.slot = Some(slot);
     }
