@@ -18,10 +18,8 @@ use crate::port::ProviderEvent;
 use crate::provider::http::ResponseBody;
 use crate::provider::wire::Decoder;
 
-/// Bytes decoded before everything else of the process (signals, timers) gets its turn, a tenth of a millisecond of a
-/// long reply. What is told together wakes the printer once, which costs more than decoding it: with half of this, 100,000
-/// deltas took twice as many calls of futex (measured).
-const SLICE_BYTES: usize = 128 * 1024;
+/// Bytes decoded before everything else of the process (signals, timers) gets its turn.
+const SLICE_BYTES: usize = 64 * 1024;
 
 /// What to do when a connection breaks after the server said why the reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
