@@ -8,8 +8,8 @@
 
 use super::partial::best_effort;
 use super::{
-    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, CallIds, Diagnostic, ErrorRecord, Extra, StopReason,
-    TextBlock, ThinkingBlock, ToolCall, Usage,
+    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, CallIds, Diagnostic, ErrorRecord, StopReason,
+    ThinkingBlock, ToolCall, Usage,
 };
 
 /// Folds the block events of one reply into a message. Text grows with amortised cost; nothing is copied per delta.
@@ -68,19 +68,28 @@ impl MessageBuilder {
                 _ => return None,
             },
             BlockEvent::TextEnd { content, signature } => {
-                let block = TextBlock { text: content.clone(), text_signature: signature.clone(), extra: Extra::new() };
-                self.close(index, AssistantBlock::Text(block))?;
+                let slot = self.slot(index)?;
+                let AssistantBlock::Text(block) = &mut slot.block else { return None };
+                // Into the memory it has grown in: a second copy of a long text costs more than its deltas.
+                block.text.clone_from(content);
+                block.text_signature.clone_from(signature);
+                slot.ended = true;
             }
             BlockEvent::ThinkingEnd { content, signature, redacted } => {
-                let block = ThinkingBlock {
-                    thinking: content.clone(),
-                    thinking_signature: signature.clone(),
-                    redacted: redacted.then_some(true),
-                    extra: Extra::new(),
-                };
-                self.close(index, AssistantBlock::Thinking(block))?;
+                let slot = self.slot(index)?;
+                let AssistantBlock::Thinking(block) = &mut slot.block else { return None };
+                block.thinking.clone_from(content);
+                block.thinking_signature.clone_from(signature);
+                block.redacted = redacted.then_some(true);
+                slot.ended = true;
             }
-            BlockEvent::ToolCallEnd(call) => self.close(index, AssistantBlock::ToolCall((**call).clone()))?,
+            BlockEvent::ToolCallEnd(call) => {
+                let slot = self.slot(index)?;
+                let AssistantBlock::ToolCall(block) = &mut slot.block else { return None };
+                block.clone_from(call);
+                slot.raw = String::new();
+                slot.ended = true;
+            }
         }
         Some(())
     }
@@ -182,17 +191,6 @@ impl MessageBuilder {
             Some(last) if last.index == index => Ok(self.blocks.len() - 1),
             _ => self.blocks.binary_search_by_key(&index, |slot| slot.index),
         }
-    }
-
-    fn close(&mut self, index: usize, block: AssistantBlock) -> Option<()> {
-        let slot = self.slot(index)?;
-        if std::mem::discriminant(&slot.block) != std::mem::discriminant(&block) {
-            return None;
-        }
-        slot.block = block;
-        slot.raw = String::new();
-        slot.ended = true;
-        Some(())
     }
 
     fn unique_id(&mut self, index: usize, event: BlockEvent) -> BlockEvent {

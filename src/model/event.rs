@@ -58,10 +58,18 @@ impl BlockEvent {
     /// within [`MERGED_BYTES_MAX`]; returns whether it did. Concatenation is unchanged, and readers must not rely on
     /// the borders of deltas.
     pub fn absorb(&mut self, next: &Self) -> bool {
-        let ((Self::TextDelta(text), Self::TextDelta(more))
-        | (Self::ThinkingDelta(text), Self::ThinkingDelta(more))
-        | (Self::ToolCallDelta(text), Self::ToolCallDelta(more))) = (self, next)
+        let ((Self::TextDelta(_), Self::TextDelta(more))
+        | (Self::ThinkingDelta(_), Self::ThinkingDelta(more))
+        | (Self::ToolCallDelta(_), Self::ToolCallDelta(more))) = (&*self, next)
         else {
+            return false;
+        };
+        self.append(more)
+    }
+
+    /// The same with the text of a further delta of this block.
+    pub fn append(&mut self, more: &str) -> bool {
+        let (Self::TextDelta(text) | Self::ThinkingDelta(text) | Self::ToolCallDelta(text)) = self else {
             return false;
         };
         if text.len().saturating_add(more.len()) > MERGED_BYTES_MAX {

@@ -325,6 +325,7 @@ impl Call<'_> {
             finish_reason_required: self.compat.finish_reason,
             request_chars: encode::request_chars(self.request),
             context_window: self.request.model.context_window,
+            joins_deltas: true,
         };
         let late_break = if self.compat.finish_reason { LateBreak::Forgive } else { LateBreak::Fail };
         self.before.push(ProviderEvent::Meta(Box::new(meta)));

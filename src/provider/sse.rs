@@ -159,6 +159,26 @@ impl SseDecoder {
         }
     }
 
+    /// What lies behind the last item, for a caller who can tell whole events there faster; empty unless an event begins
+    /// there and nothing of it was searched before. No longer than a line may be, so the limits hold for what is told.
+    pub fn ahead(&mut self) -> &[u8] {
+        if self.event.given {
+            self.event.reset();
+        }
+        if !self.begun || self.skip_lf || self.searched != self.line || !self.event.is_blank() {
+            return &[];
+        }
+        let bytes_max = self.limits.line_bytes.min(self.limits.event_bytes);
+        let rest = self.buf.get(self.line..).unwrap_or_default();
+        rest.get(..bytes_max).unwrap_or(rest)
+    }
+
+    /// Passes over whole events at the beginning of [`SseDecoder::ahead`].
+    pub fn pass(&mut self, bytes: usize) {
+        self.line = self.line.saturating_add(bytes).min(self.buf.len());
+        self.searched = self.line;
+    }
+
     fn step(&mut self) -> Result<Step, SseError> {
         while let Some(range) = self.take_line()? {
             if range.is_empty() {
@@ -306,6 +326,11 @@ impl Pending {
             Data::Many => self.joined.as_bytes(),
         };
         !self.given && !data.iter().all(u8::is_ascii_whitespace)
+    }
+
+    /// Whether no line of it was read.
+    fn is_blank(&self) -> bool {
+        matches!(self.data, Data::None) && self.name.is_none() && self.id.is_none()
     }
 
     fn reset(&mut self) {

@@ -403,15 +403,12 @@ fn check_usage(usage: Option<&Usage>) -> Result<(), String> {
 
 /// The most brackets that are open at once.
 fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
-    for byte in json.bytes() {
-        if in_text {
-            in_text = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-            continue;
-        }
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut rest = json.as_bytes();
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
         match byte {
-            b'"' => in_text = true,
+            b'"' => rest = behind_text(rest),
             b'{' | b'[' => {
                 depth += 1;
                 deepest = deepest.max(depth);
@@ -421,6 +418,20 @@ fn depth(json: &str) -> usize {
         }
     }
     deepest
+}
+
+/// What follows the text that `json` is in; most of a long write is in one.
+fn behind_text(json: &[u8]) -> &[u8] {
+    let mut rest = json;
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        let is_end = rest.get(at) == Some(&b'"');
+        // What stands behind a backslash ends nothing.
+        rest = rest.get(at.saturating_add(if is_end { 1 } else { 2 })..).unwrap_or_default();
+        if is_end {
+            return rest;
+        }
+    }
+    &[]
 }
 
 /// Reads what is nested as deep as a write may be.

@@ -254,6 +254,23 @@ fn white_space_in_front_of_a_tag_costs_the_same_in_many_pieces() {
 }
 
 #[test]
+fn deltas_of_one_piece_are_joined_where_wanted_up_to_a_limit() {
+    let joining = ChatDecoderOptions { joins_deltas: true, ..options() };
+    let text = body(&[&delta(r#"{"content":"0123456789"}"#)]).repeat(1000);
+    let end = body(&[&finish("stop"), "[DONE]"]);
+    let (events, error) = decode(joining, &[text.as_bytes(), end.as_bytes()]);
+    assert_eq!(error, None);
+    let lengths: Vec<usize> = events
+        .iter()
+        .filter_map(|event| match event {
+            ProviderEvent::Block { event: BlockEvent::TextDelta(text), .. } => Some(text.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lengths, [8190, 1810]);
+}
+
+#[test]
 fn a_part_whose_key_stands_twice_is_not_lost() {
     check_reply(
         &[r#"{"content":[{"type":"text","text":"a","text":"b"}]}"#],

@@ -1,5 +1,6 @@
 //! What holds for every body.
 
+use pirn::port::ProviderEvent;
 use pirn::provider::wire::openai_chat::ChatDecoderOptions;
 use proptest::prelude::*;
 
@@ -37,6 +38,24 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
+/// The events with all neighbouring deltas joined.
+fn join(events: Vec<ProviderEvent>) -> Vec<ProviderEvent> {
+    let mut joined: Vec<ProviderEvent> = Vec::new();
+    for next in events {
+        if let (
+            Some(ProviderEvent::Block { index, event }),
+            ProviderEvent::Block { index: next_index, event: next_event },
+        ) = (joined.last_mut(), &next)
+            && index == next_index
+            && event.absorb(next_event)
+        {
+            continue;
+        }
+        joined.push(next);
+    }
+    joined
+}
+
 proptest! {
     #[test]
     fn events_do_not_depend_on_how_bytes_are_split(
@@ -50,6 +69,23 @@ proptest! {
         cuts.sort_unstable();
         let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &input[pair[0]..pair[1]]).collect();
         prop_assert_eq!(decode(options, &pieces), whole);
+    }
+
+    #[test]
+    fn joined_deltas_say_what_single_ones_say(
+        input in stream(),
+        repeats in 1usize..4,
+        cut in 0usize..3000,
+        think_tags: bool,
+    ) {
+        let input = input.repeat(repeats);
+        let (head, tail) = input.split_at(cut.min(input.len()));
+        let single = ChatDecoderOptions { think_tags, ..options() };
+        let joining = ChatDecoderOptions { joins_deltas: true, ..single.clone() };
+        let (events, error) = decode(single, &[&input]);
+        let joined = decode(joining, &[head, tail]);
+        prop_assert!(joined.0.len() <= events.len());
+        prop_assert_eq!((join(joined.0), joined.1), (join(events), error));
     }
 
     #[test]

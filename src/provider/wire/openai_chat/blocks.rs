@@ -49,6 +49,10 @@ pub(super) struct Blocks {
     has_refusal: bool,
     /// Characters of the blocks that have ended.
     chars: u64,
+    /// Neighbouring deltas of one block are joined.
+    joins: bool,
+    /// The text of one delta while it is made: most are joined to the one before, and need no memory of their own.
+    text: String,
 }
 
 /// A text or thinking block that grows.
@@ -84,8 +88,8 @@ impl Source {
 }
 
 impl Blocks {
-    pub(super) fn new(think_tags: bool) -> Self {
-        Self { tags: think_tags.then(ThinkTags::default), ..Self::default() }
+    pub(super) fn new(think_tags: bool, joins: bool) -> Self {
+        Self { tags: think_tags.then(ThinkTags::default), joins, ..Self::default() }
     }
 
     /// Whether any block has begun.
@@ -198,13 +202,21 @@ impl Blocks {
             self.flush(out);
         }
         self.source = Some(source);
-        let mut text = String::with_capacity(body.len());
+        let mut text = self.take_text();
         let units = match source {
             Source::Content => &mut self.content_units,
             Source::Reasoning(_) => &mut self.reasoning_units,
         };
         units.push(body, &mut text);
-        self.route(source, text, out);
+        self.route(source, &text, out);
+        self.text = text;
+    }
+
+    /// Room for the text of a delta; given back when it is told.
+    fn take_text(&mut self) -> String {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        text
     }
 
     /// No more text comes from the current source for now: what was held back is given out as it is.
@@ -215,22 +227,22 @@ impl Blocks {
             Source::Content => self.content_units.finish(&mut rest),
             Source::Reasoning(_) => self.reasoning_units.finish(&mut rest),
         }
-        self.route(source, rest, out);
+        self.route(source, &rest, out);
         if source == Source::Content
             && let Some(mut tags) = self.tags.take()
         {
-            tags.flush(&mut |kind, text| self.write(kind, None, text.to_owned(), out));
+            tags.flush(&mut |kind, text| self.write(kind, None, text, out));
             self.tags = Some(tags);
         }
     }
 
-    fn route(&mut self, source: Source, text: String, out: &mut Vec<ProviderEvent>) {
+    fn route(&mut self, source: Source, text: &str, out: &mut Vec<ProviderEvent>) {
         if let Source::Reasoning(field) = source {
             return self.write(Kind::Thinking, field, text, out);
         }
         match self.tags.take() {
             Some(mut tags) if !tags.is_over() => {
-                tags.push(&text, &mut |kind, text| self.write(kind, None, text.to_owned(), out));
+                tags.push(text, &mut |kind, text| self.write(kind, None, text, out));
                 self.tags = Some(tags);
             }
             tags => {
@@ -241,7 +253,7 @@ impl Blocks {
     }
 
     /// Appends to the open block if it is of this kind, else ends it and begins another one (OC-8).
-    fn write(&mut self, kind: Kind, field: Option<&'static str>, text: String, out: &mut Vec<ProviderEvent>) {
+    fn write(&mut self, kind: Kind, field: Option<&'static str>, text: &str, out: &mut Vec<ProviderEvent>) {
         if text.is_empty() {
             return;
         }
@@ -255,11 +267,11 @@ impl Blocks {
             self.open = Some(Open { index, kind, content: String::new(), field });
         }
         let Some(open) = &mut self.open else { return };
-        open.content.push_str(&text);
+        open.content.push_str(text);
         open.field = open.field.or(field);
-        self.has_text |= kind == Kind::Text && !text.trim_start().is_empty();
-        let event = if kind == Kind::Text { BlockEvent::TextDelta(text) } else { BlockEvent::ThinkingDelta(text) };
-        out.push(ProviderEvent::Block { index: open.index, event });
+        self.has_text = self.has_text || kind == Kind::Text && !text.trim_start().is_empty();
+        let delta = if kind == Kind::Text { BlockEvent::TextDelta } else { BlockEvent::ThinkingDelta };
+        tell(open.index, delta, text, self.joins, out);
     }
 
     /// Ends the open text or thinking block.
@@ -298,24 +310,20 @@ impl Blocks {
             None => self.open_call(to, out),
         };
         self.calls.adopt(at, to);
+        let Some(piece) = piece else { return };
+        let mut text = self.take_text();
         let Some(call) = self.calls.get_mut(at) else { return };
-        let mut text = String::new();
         match piece {
-            None => return,
-            Some(Piece::Escaped(body)) => {
-                text.reserve(body.len());
-                call.units.push(body, &mut text);
-            }
-            Some(Piece::Json(json)) => text.push_str(json),
+            Piece::Escaped(body) => call.units.push(body, &mut text),
+            Piece::Json(json) => text.push_str(json),
         }
-        if call.ended {
-            if !text.trim().is_empty() && !std::mem::replace(&mut call.noted_late, true) {
-                let message = ignored(call);
-                self.note("late_arguments", message, out);
-            }
-            return;
+        if !call.ended {
+            write_arguments(call, &text, self.joins, out);
+        } else if !text.trim().is_empty() && !std::mem::replace(&mut call.noted_late, true) {
+            let message = ignored(call);
+            self.note("late_arguments", message, out);
         }
-        write_arguments(call, text, out);
+        self.text = text;
     }
 
     fn open_call(&mut self, to: Address<'_>, out: &mut Vec<ProviderEvent>) -> usize {
@@ -339,7 +347,7 @@ impl Blocks {
         let Some(call) = self.calls.get_mut(at) else { return };
         let mut rest = String::new();
         call.units.finish(&mut rest);
-        write_arguments(call, rest, out);
+        write_arguments(call, &rest, self.joins, out);
         call.ended = true;
         let raw = std::mem::take(&mut call.raw);
         let chars = count(&raw);
@@ -400,11 +408,23 @@ fn read_parts<'a>(raw: Raw<'a>, rebuilt: &'a mut String) -> Few<Part<'a>> {
     serde_json::from_str(rebuilt).unwrap_or_default()
 }
 
-fn write_arguments(call: &mut Call, text: String, out: &mut Vec<ProviderEvent>) {
+fn write_arguments(call: &mut Call, text: &str, joins: bool, out: &mut Vec<ProviderEvent>) {
     if !text.is_empty() {
-        call.append(&text);
-        out.push(ProviderEvent::Block { index: call.index, event: BlockEvent::ToolCallDelta(text) });
+        call.append(text);
+        tell(call.index, BlockEvent::ToolCallDelta, text, joins, out);
     }
+}
+
+/// Gives a delta; where wanted, as a part of the last event, if that is the delta before it.
+fn tell(index: usize, delta: fn(String) -> BlockEvent, text: &str, joins: bool, out: &mut Vec<ProviderEvent>) {
+    if joins
+        && let Some(ProviderEvent::Block { index: last, event }) = out.last_mut()
+        && *last == index
+        && event.append(text)
+    {
+        return;
+    }
+    out.push(ProviderEvent::Block { index, event: delta(text.to_owned()) });
 }
 
 fn ignored(call: &Call) -> String {

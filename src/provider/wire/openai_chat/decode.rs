@@ -31,6 +31,9 @@ pub struct ChatDecoderOptions {
     pub request_chars: u64,
     /// Tokens; 0 = unknown.
     pub context_window: u64,
+    /// Deltas of one block that come in one piece of the body are one delta, of at most
+    /// [`MERGED_BYTES_MAX`](crate::model::MERGED_BYTES_MAX).
+    pub joins_deltas: bool,
 }
 
 impl ChatDecoderOptions {
@@ -43,6 +46,7 @@ impl ChatDecoderOptions {
             finish_reason_required: true,
             request_chars: 0,
             context_window: 0,
+            joins_deltas: false,
         }
     }
 }
@@ -112,6 +116,11 @@ impl ChatDecoder {
     /// Reads every event that is complete.
     fn drain(&mut self, framing: Framing, out: &mut Vec<ProviderEvent>) -> Result<(), ErrorRecord> {
         while !self.reply.is_done() {
+            let alike = self.reply.events_alike(self.sse.ahead(), out)?;
+            if alike > 0 {
+                self.sse.pass(alike);
+                self.stray.forget();
+            }
             match self.sse.next_item() {
                 Ok(None) => break,
                 Ok(Some(SseItem::Event { event, data, .. })) => {

@@ -6,13 +6,20 @@
 //! Must not know: what is done with the string.
 //!
 //! Long replies are thousands of such chunks, and parsing each was more than half of what reading them cost (measured
-//! of the whole process: 100,000 deltas took about 87 ms of CPU with parsing alone, and 39 ms so).
+//! of the whole process: 100,000 deltas took about 87 ms of CPU with parsing alone, and 39 ms so). Telling them in the
+//! bytes as they arrived, before lines are searched and text is checked, and joining their text where it is made
+//! saved another quarter (74 ms against 55, at the level the program is released with).
 
 use super::chunk::Chunk;
 use crate::provider::json::{Raw, string_body};
 
 /// Longer surroundings are not worth keeping.
 const AROUND_BYTES_MAX: usize = 4 * 1024;
+
+/// What an event begins with that is one line, and what ends it, as nearly all servers write it.
+const FIELD: &str = "data: ";
+const EVENT_END: &str = "\n\n";
+const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
 /// What the string of a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +32,31 @@ pub(super) enum Slot {
 /// The last chunk that said nothing but one string.
 #[derive(Debug, Default)]
 pub(super) struct Mold {
-    before: String,
-    after: String,
+    /// What is before the string, behind [`FIELD`].
+    head: String,
+    /// What is behind the string, and [`EVENT_END`].
+    tail: String,
     slot: Option<Slot>,
+    /// The chunk was one line.
+    is_line: bool,
 }
 
 impl Mold {
     /// The string of a chunk of the same mold, still escaped.
     pub(super) fn read<'a>(&self, text: &'a str) -> Option<(Slot, &'a str)> {
         let slot = self.slot?;
-        let body = text.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
-        is_plain_body(body.as_bytes()).then_some((slot, body))
+        let rest = text.strip_prefix(self.head.strip_prefix(FIELD)?)?;
+        let (body, after) = rest.split_at_checked(plain_len(rest.as_bytes())?)?;
+        (after == self.tail.strip_suffix(EVENT_END)?).then_some((slot, body))
+    }
+
+    /// The string of a chunk of the same mold that is the event at the beginning of `bytes`, and what follows that event.
+    pub(super) fn split_event<'a>(&self, bytes: &'a [u8]) -> Option<(Slot, &'a str, &'a [u8])> {
+        let slot = self.slot.filter(|_| self.is_line)?;
+        let rest = bytes.strip_prefix(self.head.as_bytes())?;
+        let (body, rest) = rest.split_at_checked(plain_len(rest)?)?;
+        let behind = rest.strip_prefix(self.tail.as_bytes())?;
+        Some((slot, std::str::from_utf8(body).ok()?, behind))
     }
 
     /// Remembers a chunk, if it says nothing but one string.
@@ -49,8 +70,11 @@ impl Mold {
         if before.len().saturating_add(after.len()) > AROUND_BYTES_MAX {
             return;
         }
-        before.clone_into(&mut self.before);
-        after.clone_into(&mut self.after);
+        FIELD.clone_into(&mut self.head);
+        self.head.push_str(before);
+        after.clone_into(&mut self.tail);
+        self.tail.push_str(EVENT_END);
+        self.is_line = !before.contains(LINE_ENDS) && !after.contains(LINE_ENDS);
         self.slot = Some(slot);
     }
 }
@@ -85,20 +109,22 @@ fn is_empty(raw: Raw<'_>) -> bool {
     raw.is_none() || string_body(raw) == Some("")
 }
 
-/// Whether bytes are the inside of a JSON string with only the simple escapes; others are left to the parser.
-fn is_plain_body(bytes: &[u8]) -> bool {
-    let mut bytes = bytes.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' | 0..=0x1F => return false,
-            b'\\' => match bytes.next() {
-                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {}
-                _ => return false,
+/// Bytes up to the quote that ends a JSON string. Nothing if there is none, or for other than the simple escapes: these
+/// are left to the parser.
+fn plain_len(bytes: &[u8]) -> Option<usize> {
+    let mut at: usize = 0;
+    loop {
+        let step = match bytes.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => match bytes.get(at.saturating_add(1))? {
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
+                _ => return None,
             },
-            _ => {}
-        }
+            0..=0x1F => return None,
+            _ => 1,
+        };
+        at = at.saturating_add(step);
     }
-    true
 }
 
 #[cfg(test)]
@@ -125,6 +151,38 @@ mod tests {
         }
         let other = chunk("x").replace("null", r#""stop""#);
         assert_eq!(mold.read(&other), None);
+    }
+
+    #[test]
+    fn an_event_of_the_same_mold_is_told_in_the_bytes_as_they_came() {
+        let chunk = |body: &str| format!(r#"{{"choices":[{{"delta":{{"content":"{body}"}}}}]}}"#);
+        let mold = mold(&chunk("one"));
+        for body in ["", r#"\"q\" \\"#, "🚀"] {
+            let bytes = format!("data: {}\n\ndata: x", chunk(body));
+            assert_eq!(mold.split_event(bytes.as_bytes()), Some((Slot::Content, body, &b"data: x"[..])), "{body}");
+            for cut in 0..bytes.len() - "data: x".len() {
+                assert_eq!(mold.split_event(&bytes.as_bytes()[..cut]), None, "{body} cut at {cut}");
+            }
+        }
+        for other in ["data:", "data:  ", "id: 1\ndata: "] {
+            assert_eq!(mold.split_event(format!("{other}{}\n\n", chunk("x")).as_bytes()), None, "{other}");
+        }
+        for end in ["\r\n\r\n", "\ndata: more\n\n", " \n\n"] {
+            assert_eq!(mold.split_event(format!("data: {}{end}", chunk("x")).as_bytes()), None, "{end:?}");
+        }
+        let mut invalid = format!("data: {}\n\n", chunk("~")).into_bytes();
+        for byte in &mut invalid {
+            *byte = if *byte == b'~' { 0xFF } else { *byte };
+        }
+        assert_eq!(mold.split_event(&invalid), None, "no UTF-8");
+    }
+
+    #[test]
+    fn a_chunk_of_several_lines_makes_no_mold_of_events() {
+        let text = "{\n\"choices\":[{\"delta\":{\"content\":\"one\"}}]}";
+        let mold = mold(text);
+        assert!(mold.read(text).is_some());
+        assert_eq!(mold.split_event(format!("data: {text}\n\n").as_bytes()), None);
     }
 
     #[test]

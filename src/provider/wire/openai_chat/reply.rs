@@ -69,7 +69,7 @@ pub(super) struct Reply {
 impl Reply {
     pub(super) fn new(options: ChatDecoderOptions) -> Self {
         Self {
-            blocks: Blocks::new(options.think_tags),
+            blocks: Blocks::new(options.think_tags, options.joins_deltas),
             masker: Masker::new(&options.context.secrets),
             options,
             started: false,
@@ -112,6 +112,18 @@ impl Reply {
             return Err(self.stream_error(&body, out));
         }
         self.document(data, framing, out)
+    }
+
+    /// Takes the events at the beginning of `bytes` that differ from the last one in their string only; gives how many
+    /// bytes they are.
+    pub(super) fn events_alike(&mut self, bytes: &[u8], out: &mut Vec<ProviderEvent>) -> Result<usize, ErrorRecord> {
+        let mut rest = bytes;
+        while let Some((slot, body, behind)) = self.mold.split_event(rest) {
+            self.blocks.more(slot, body, out);
+            self.check_limit(out)?;
+            rest = behind;
+        }
+        Ok(bytes.len() - rest.len())
     }
 
     /// Takes one JSON document: a chunk, a whole reply, an error, or an array of these.
