@@ -16,6 +16,7 @@ mod image;
 pub mod message;
 mod outcome;
 mod partial;
+mod plain;
 mod secret;
 pub mod session;
 mod stop;
@@ -36,6 +37,7 @@ pub use message::{
     ImageBlock, Message, TextBlock, ThinkingBlock, ToolCall, ToolResultMessage, UserContent, UserMessage,
 };
 pub use outcome::{CancelCause, Reason, RunOutcome};
+pub use plain::plain_len;
 pub use secret::{Headers, Secret};
 pub use session::{
     Entry, EntryBody, InboxItem, LaneConfig, LaneModel, LaneState, MAIN_LANE, OperationError, OperationResult, Status,
