@@ -178,6 +178,8 @@ impl Running {
         if !self.end_children(cause.is_some()).await {
             return verdict.exit();
         }
+        // Nobody waits until the memory of a long conversation is free.
+        drop(tokio::task::spawn_blocking(move || drop(agent)));
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(self.conclude(verdict, account, cause)).await
     }

@@ -17,6 +17,7 @@ pub mod message;
 pub mod operation;
 mod outcome;
 mod partial;
+mod plain;
 mod secret;
 pub mod session;
 mod stop;
@@ -43,6 +44,7 @@ pub use operation::{
     OperationState, PendingReply, QueueMode, Replay, RetryPolicy, RunSettings, StopMark, StoredOptions, ToolBatch,
 };
 pub use outcome::{CancelCause, Reason, RunOutcome};
+pub use plain::plain_len;
 pub use secret::{Headers, Secret};
 pub use session::{
     Entry, EntryBody, InboxItem, InboxKind, LaneConfig, LaneModel, LaneState, MAIN_LANE, OperationError,

@@ -5,11 +5,13 @@
 //!
 //! Must not know: which words there are.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::message::Extra;
@@ -47,9 +49,10 @@ impl<'de, T: Tagged<'de>> Visitor<'de> for TaggedVisitor<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<T, A::Error> {
         let mut all = Map::new();
-        if let Some((key, value)) = fields.next_entry::<String, Value>()? {
+        if let Some(Key(key)) = fields.next_key()? {
+            let value = fields.next_value()?;
             if key == T::TAG
-                && let Some(word) = value.as_str()
+                && let First::Word(word) = &value
                 && let Some(read) = T::known(word, MapAccessDeserializer::new(&mut fields))
             {
                 let read = read?;
@@ -57,7 +60,7 @@ impl<'de, T: Tagged<'de>> Visitor<'de> for TaggedVisitor<T> {
                 let is_double = read.extra().is_some_and(|extra| extra.contains_key(T::TAG));
                 return if is_double { Err(A::Error::duplicate_field(T::TAG)) } else { Ok(read) };
             }
-            all.insert(key, value);
+            all.insert(key.into_owned(), value.into());
         }
         while let Some((key, value)) = fields.next_entry()? {
             all.insert(key, value);
@@ -70,6 +73,81 @@ impl<'de, T: Tagged<'de>> Visitor<'de> for TaggedVisitor<T> {
             }
         }
         T::other(all).map_err(A::Error::custom)
+    }
+}
+
+/// A key that is borrowed where the parser can.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The first value: a word in most cases, which is read without a copy.
+enum First<'a> {
+    Word(Cow<'a, str>),
+    Other(Value),
+}
+
+impl From<First<'_>> for Value {
+    fn from(first: First<'_>) -> Self {
+        match first {
+            First::Word(word) => Self::String(word.into_owned()),
+            First::Other(value) => value,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for First<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FirstVisitor)
+    }
+}
+
+struct FirstVisitor;
+
+impl<'de> Visitor<'de> for FirstVisitor {
+    type Value = First<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any valid JSON value")
+    }
+
+    fn visit_borrowed_str<E>(self, word: &'de str) -> Result<First<'de>, E> {
+        Ok(First::Word(word.into()))
+    }
+
+    fn visit_str<E>(self, word: &str) -> Result<First<'de>, E> {
+        Ok(First::Word(word.to_owned().into()))
+    }
+
+    fn visit_string<E>(self, word: String) -> Result<First<'de>, E> {
+        Ok(First::Word(word.into()))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<First<'de>, E> {
+        Ok(First::Other(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<First<'de>, E> {
+        Ok(First::Other(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<First<'de>, E> {
+        Ok(First::Other(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<First<'de>, E> {
+        Ok(First::Other(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<First<'de>, E> {
+        Ok(First::Other(Value::Null))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<First<'de>, A::Error> {
+        Value::deserialize(SeqAccessDeserializer::new(list)).map(First::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<First<'de>, A::Error> {
+        Value::deserialize(MapAccessDeserializer::new(map)).map(First::Other)
     }
 }
 

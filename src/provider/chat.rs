@@ -29,7 +29,9 @@ use crate::provider::error::{self, ErrorContext, http_error};
 use crate::provider::http::{HttpClient, HttpError, PostRequest, Refusal, Response};
 use crate::provider::settle::{Inner, settle};
 use crate::provider::url::{chat_endpoint, host_and_port, sends_key_in_clear};
-use crate::provider::wire::openai_chat::encode::{self, REPAIRS_PER_REQUEST_MAX, Repair, Repairs, repair_for};
+use crate::provider::wire::openai_chat::encode::{
+    self, REPAIRS_PER_REQUEST_MAX, Repair, Repairs, RequestChars, repair_for,
+};
 use crate::provider::wire::openai_chat::{ChatDecoder, ChatDecoderOptions};
 
 /// What a provider is configured with.
@@ -115,7 +117,7 @@ enum Answer {
 
 /// The parts of a request that stay the same when it is repaired.
 struct Call<'a> {
-    request: &'a LlmRequest,
+    request: &'a Arc<LlmRequest>,
     compat: Compat,
     url: String,
     headers: Headers,
@@ -127,7 +129,7 @@ struct Call<'a> {
 
 impl Shared {
     /// Sends a request; what comes of it is masked.
-    async fn open(&self, request: &LlmRequest) -> Result<Inner, ErrorRecord> {
+    async fn open(&self, request: &Arc<LlmRequest>) -> Result<Inner, ErrorRecord> {
         let key = self.key(request);
         let headers = self.headers(request, key.as_ref());
         let context = self.context(key.as_ref(), &headers);
@@ -239,7 +241,7 @@ impl Shared {
 
     fn prepare<'a>(
         &self,
-        request: &'a LlmRequest,
+        request: &'a Arc<LlmRequest>,
         headers: Headers,
         mut context: ErrorContext,
         guard: &Guard,
@@ -323,7 +325,7 @@ impl Call<'_> {
             model_id: self.request.model.id.clone(),
             think_tags: self.compat.think_tags,
             finish_reason_required: self.compat.finish_reason,
-            request_chars: encode::request_chars(self.request),
+            request_chars: RequestChars::Of(Arc::clone(self.request)),
             context_window: self.request.model.context_window,
             joins_deltas: true,
         };

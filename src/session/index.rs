@@ -13,6 +13,9 @@ use super::record::Change;
 use crate::model::EntryId;
 use crate::port::{BranchScan, EntryScan, Order, Stats, StoreError};
 
+/// Ids of one transaction that are compared one by one.
+const FEW_IDS: usize = 8;
+
 /// Where a write is kept.
 pub(super) trait Piece: Clone + Send + Sync + 'static {
     /// Bytes of its text.
@@ -49,6 +52,8 @@ pub(super) type Found<P> = (P, u64);
 pub(super) struct Index<P> {
     ids: HashMap<Box<str>, Slot>,
     entries: Vec<Row<P>>,
+    /// The id of the last one, which most often is the parent of the next.
+    last_id: String,
     usage_rows: Vec<P>,
     registers: Addresses<P>,
     lists: Addresses<Vec<P>>,
@@ -64,6 +69,7 @@ impl<P> Default for Index<P> {
         Self {
             ids: HashMap::new(),
             entries: Vec::new(),
+            last_id: String::new(),
             usage_rows: Vec::new(),
             registers: BTreeMap::new(),
             lists: BTreeMap::new(),
@@ -74,6 +80,38 @@ impl<P> Default for Index<P> {
     }
 }
 
+/// Ids of a transaction, and whether each is that of an entry.
+#[derive(Default)]
+struct Fresh<'a> {
+    /// The first ones: most transactions have no more.
+    few: Vec<(&'a str, bool)>,
+    rest: HashMap<&'a str, bool>,
+}
+
+impl<'a> Fresh<'a> {
+    fn get(&self, id: &str) -> Option<bool> {
+        let few = self.few.iter().find(|(known, _)| *known == id).map(|(_, is_entry)| *is_entry);
+        few.or_else(|| if self.rest.is_empty() { None } else { self.rest.get(id).copied() })
+    }
+
+    /// False if the id is there already.
+    fn insert(&mut self, id: &'a str, is_entry: bool) -> bool {
+        if self.get(id).is_some() {
+            return false;
+        }
+        if self.few.len() < FEW_IDS {
+            self.few.push((id, is_entry));
+        } else {
+            self.rest.insert(id, is_entry);
+        }
+        true
+    }
+
+    fn len(&self) -> usize {
+        self.few.len() + self.rest.len()
+    }
+}
+
 impl<P: Piece> Index<P> {
     /// Whether a transaction may be stored.
     ///
@@ -81,7 +119,7 @@ impl<P: Piece> Index<P> {
     /// The rule it breaks.
     pub(super) fn check<'a>(&self, changes: impl IntoIterator<Item = &'a Change<'a>>) -> Result<(), String> {
         // Ids of this transaction, and whether they are entries.
-        let mut fresh: HashMap<&str, bool> = HashMap::new();
+        let mut fresh = Fresh::default();
         for change in changes {
             let (id, is_entry) = match change {
                 Change::Entry { id, parent_id, is_pending, .. } => {
@@ -89,7 +127,7 @@ impl<P: Piece> Index<P> {
                         return Err(format!("entry {id} is a reply that has not ended"));
                     }
                     if let Some(parent) = parent_id
-                        && fresh.get(&**parent) != Some(&true)
+                        && fresh.get(parent) != Some(true)
                         && self.position(parent).is_none()
                     {
                         return Err(format!("the parent {parent} of entry {id} does not exist"));
@@ -101,7 +139,7 @@ impl<P: Piece> Index<P> {
                     continue;
                 }
             };
-            if self.ids.contains_key(&**id) || fresh.insert(id, is_entry).is_some() {
+            if self.ids.contains_key(&**id) || !fresh.insert(id, is_entry) {
                 return Err(format!("the id {id} is used already"));
             }
         }
@@ -125,6 +163,8 @@ impl<P: Piece> Index<P> {
                 let position = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
                 self.ids.insert((&**id).into(), Slot::Entry(position));
                 self.entries.push(Row { parent, entry_type, custom_type, seq, at, piece });
+                self.last_id.clear();
+                self.last_id.push_str(id);
             }
             Change::Usage { id, usage } => {
                 self.ids.insert((&**id).into(), Slot::UsageRow);
@@ -167,6 +207,11 @@ impl<P: Piece> Index<P> {
     }
 
     fn position(&self, id: &str) -> Option<u32> {
+        if let Some(last) = self.entries.len().checked_sub(1)
+            && id == self.last_id
+        {
+            return u32::try_from(last).ok();
+        }
         match self.ids.get(id)? {
             Slot::Entry(position) => Some(*position),
             Slot::UsageRow => None,

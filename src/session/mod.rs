@@ -10,6 +10,7 @@ pub mod jsonl;
 mod loose;
 mod memory;
 pub mod place;
+mod quick;
 pub mod record;
 pub mod restore;
 mod shelf;

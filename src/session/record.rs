@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::loose::{Loose, MessageHead};
+use super::quick;
 use crate::model::{Entry, EntryBody, EntryId, Message, StopReason, Usage, UsageRow, Write};
 
 /// Levels of nesting in one write. Deeper arguments never ran; nothing else is that deep.
@@ -158,10 +159,15 @@ pub(super) fn heads(array: &str) -> Result<Vec<Placed<'_>>, BadWrite> {
         if !rest.starts_with('{') {
             return Err(BadWrite::Shape("a write is no object".to_owned()));
         }
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Members<'_>>();
-        let members = values.next().ok_or_else(no_array)?.map_err(|error| bad(&error))?;
-        let (write, behind) = rest.split_at_checked(values.byte_offset()).ok_or_else(no_array)?;
-        found.push((array.len() - rest.len(), write, head_of(members)));
+        let (head, len) = if let Some((head, len)) = quick::head(rest) {
+            (Ok(head), len)
+        } else {
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Members<'_>>();
+            let members = values.next().ok_or_else(no_array)?.map_err(|error| bad(&error))?;
+            (head_of(members), values.byte_offset())
+        };
+        let (write, behind) = rest.split_at_checked(len).ok_or_else(no_array)?;
+        found.push((array.len() - rest.len(), write, head));
         if behind == "]" {
             return Ok(found);
         }

@@ -67,7 +67,8 @@ impl<S: Source> Shelf<S> {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Decodes entries; many of them on several threads, since a long conversation is read as a whole.
+    /// Decodes entries; many of them on several threads, since a long conversation is read as a whole. This thread does
+    /// its part: memory is cheaper here than in a new thread, which gets it page by page.
     fn decode_entries(&self, found: Vec<(S::Piece, u64)>) -> Result<Vec<Entry>, StoreError> {
         let (pieces, times): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let part = |pieces: &[S::Piece], times: &[u64]| {
@@ -82,9 +83,11 @@ impl<S: Source> Shelf<S> {
         }
         let size = pieces.len().div_ceil(threads);
         std::thread::scope(|scope| {
-            let parts = pieces.chunks(size).zip(times.chunks(size));
+            let mut parts = pieces.chunks(size).zip(times.chunks(size));
+            let own = parts.next();
             let running: Vec<_> = parts.map(|(pieces, times)| scope.spawn(|| part(pieces, times))).collect();
-            let mut entries = Vec::with_capacity(pieces.len());
+            let mut entries = own.map_or_else(|| Ok(Vec::new()), |(pieces, times)| part(pieces, times))?;
+            entries.reserve_exact(pieces.len().saturating_sub(entries.len()));
             for thread in running {
                 entries.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
             }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use pirn::model::{AssistantHead, AssistantMessage, ErrorRecord, MessageBuilder};
 use pirn::port::ProviderEvent;
 use pirn::provider::wire::openai_chat::ChatDecoderOptions;
+use pirn::provider::wire::openai_chat::encode::RequestChars;
 
 use crate::chat_decode::contract::check_contract;
 use crate::chat_decode::{decode, show};
@@ -82,7 +83,8 @@ fn every_capture_decodes_to_its_golden_text() {
     for (name, capture) in captures {
         let body = body(&capture);
         let model = model(body);
-        let options = ChatDecoderOptions { request_chars: 40, ..ChatDecoderOptions::new("test", &model) };
+        let options =
+            ChatDecoderOptions { request_chars: RequestChars::Known(40), ..ChatDecoderOptions::new("test", &model) };
         let (events, error) = decode(options.clone(), &[body]);
         check_contract(&events, error.is_none());
         let bytes: Vec<&[u8]> = body.chunks(1).collect();

@@ -82,7 +82,7 @@ pub(super) fn frame(line: &[u8]) -> Result<Frame<'_>, BadLine> {
     }
     let (summed, tail) = line.split_at_checked(line.len().wrapping_sub(SUM_BYTES)).ok_or(BadLine::Cut)?;
     let digits = tail.strip_prefix(SUM_START).and_then(|rest| rest.strip_suffix(SUM_END)).ok_or(BadLine::Cut)?;
-    if digits != sum(summed).as_bytes() {
+    if digits != sum(summed) {
         return Err(BadLine::Sum);
     }
     let no_frame = || BadLine::Json("it does not start with its time".to_owned());
@@ -129,15 +129,23 @@ impl LineBuilder {
         self.bytes.push(b']');
         let sum = sum(self.bytes.get(self.start..).unwrap_or_default());
         self.bytes.extend_from_slice(SUM_START);
-        self.bytes.extend_from_slice(sum.as_bytes());
+        self.bytes.extend_from_slice(&sum);
         self.bytes.extend_from_slice(SUM_END);
         self.bytes.push(b'\n');
         self.bytes
     }
 }
 
-fn sum(bytes: &[u8]) -> String {
-    format!("{:08x}", crc32fast::hash(bytes))
+/// The sum as its digits.
+fn sum(bytes: &[u8]) -> [u8; SUM_DIGITS] {
+    let mut rest = crc32fast::hash(bytes);
+    let mut digits = [b'0'; SUM_DIGITS];
+    for digit in digits.iter_mut().rev() {
+        let nibble = rest.to_le_bytes()[0] & 0xF;
+        *digit = if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+        rest >>= 4;
+    }
+    digits
 }
 
 #[cfg(test)]
@@ -157,12 +165,12 @@ mod tests {
     #[test]
     fn a_line_is_its_time_its_writes_and_the_crc32_of_what_stands_before_the_sum() {
         // The check value of CRC32 (IEEE), so that other programs can verify a file.
-        assert_eq!(super::sum(b"123456789"), "cbf43926");
+        assert_eq!(super::sum(b"123456789"), *b"cbf43926");
         let bytes = encode(7, &[r#"{"a":"é"}"#, "null"]);
         let text = String::from_utf8(bytes.clone()).unwrap();
         assert_eq!(
             text,
-            format!(r#"{{"at":7,"w":[{{"a":"é"}},null],"c":"{}"}}"#, super::sum(&bytes[..bytes.len() - 16]))
+            format!(r#"{{"at":7,"w":[{{"a":"é"}},null],"c":"{:08x}"}}"#, crc32fast::hash(&bytes[..bytes.len() - 16]))
         );
         let line = decode(&bytes).unwrap();
         assert_eq!((line.at, line.writes.iter().map(|write| write.get()).collect()), (7, vec![r#"{"a":"é"}"#, "null"]));
@@ -200,8 +208,8 @@ mod tests {
             assert!(matches!(decode(&encode(1, &[wrong])), Err(BadLine::Json(_))), "{wrong}");
         }
         let mut bytes = b"{\"at\":1,\"w\":[\"\xff\"]".to_vec();
-        let sum = super::sum(&bytes);
-        bytes.extend_from_slice(format!(",\"c\":\"{sum}\"}}").as_bytes());
+        let sum = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(format!(",\"c\":\"{sum:08x}\"}}").as_bytes());
         assert!(matches!(decode(&bytes), Err(BadLine::Json(_))), "bytes that are no UTF-8");
     }
 }

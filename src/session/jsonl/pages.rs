@@ -55,11 +55,16 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    fn window(&self, from: u64, to: u64, bytes: &mut Vec<u8>) -> Result<(), StoreError> {
+    /// Reads a window into the start of a buffer, which grows where it must.
+    fn window<'a>(&self, from: u64, to: u64, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], StoreError> {
         let len = usize::try_from(to.saturating_sub(from)).map_err(|error| io_error(&self.path, &error))?;
-        bytes.clear();
-        bytes.resize(len, 0);
-        self.file.read_exact_at(bytes, from).map_err(|error| io_error(&self.path, &error))
+        if buffer.len() < len {
+            // The system gives zeros; writing them takes longer than reading the file.
+            *buffer = vec![0; len];
+        }
+        let bytes = buffer.get_mut(..len).unwrap_or_default();
+        self.file.read_exact_at(bytes, from).map_err(|error| io_error(&self.path, &error))?;
+        Ok(bytes)
     }
 
     fn damaged(&self, span: Span, reason: String) -> StoreError {
@@ -76,7 +81,7 @@ impl Source for Pages {
         let mut order: Vec<(usize, Span)> = spans.iter().copied().enumerate().collect();
         order.sort_by_key(|(_, span)| span.offset);
         let mut rest = order.as_slice();
-        let mut bytes = Vec::new();
+        let mut buffer = Vec::new();
         while let Some((_, first)) = rest.first() {
             let mut end = first.end();
             let near = |span: Span, end: u64| {
@@ -87,7 +92,7 @@ impl Source for Pages {
                 end = end.max(next.end());
                 count += 1;
             }
-            self.window(first.offset, end, &mut bytes)?;
+            let bytes = self.window(first.offset, end, &mut buffer)?;
             let (group, later) = rest.split_at(count);
             for (at, span) in group {
                 let start = usize::try_from(span.offset.saturating_sub(first.offset)).unwrap_or(usize::MAX);

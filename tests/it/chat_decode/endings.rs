@@ -1,6 +1,7 @@
 //! Finish reasons, usage, and replies that end oddly.
 
 use pirn::provider::wire::openai_chat::ChatDecoderOptions;
+use pirn::provider::wire::openai_chat::encode::RequestChars;
 
 use super::{USAGE, body, check, check_reply, check_with, decode, delta, finish, options, show};
 
@@ -133,7 +134,7 @@ fn reasoning_that_is_counted_apart_is_added_to_the_output_case_64() {
 
 #[test]
 fn usage_that_nobody_reports_is_estimated_from_characters() {
-    let options = ChatDecoderOptions { request_chars: 41, ..options() };
+    let options = ChatDecoderOptions { request_chars: RequestChars::Known(41), ..options() };
     let lines = body(&[
         &delta(r#"{"reasoning":"1234"}"#),
         &delta(r#"{"content":"é23"}"#),
@@ -188,7 +189,7 @@ fn an_empty_reply_is_noted_and_on_a_prompt_too_large_it_is_an_overflow_rule_err_
         &["hs0", r#"hd0"hm""#, "|", "note(empty_response)", r#"he0"hm"~reasoning"#],
         &["done(stop)"],
     );
-    let full = ChatDecoderOptions { request_chars: 4004, context_window: 1000, ..options() };
+    let full = ChatDecoderOptions { request_chars: RequestChars::Known(4004), context_window: 1000, ..options() };
     let lines = body(&[&delta("{}"), &finish("stop"), "[DONE]"]);
     check_with(&full, lines.as_bytes(), &["start=c1", "error(overflow)"]);
 }

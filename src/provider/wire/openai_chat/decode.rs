@@ -8,6 +8,7 @@
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
+use super::encode::RequestChars;
 use super::reply::{Framing, Reply};
 use super::stray::Stray;
 use crate::model::{ErrorKind, ErrorRecord};
@@ -28,7 +29,7 @@ pub struct ChatDecoderOptions {
     /// A reply without a finish reason was cut off (`compat.finish_reason`).
     pub finish_reason_required: bool,
     /// Characters of the request's text, to estimate usage that nobody reports.
-    pub request_chars: u64,
+    pub request_chars: RequestChars,
     /// Tokens; 0 = unknown.
     pub context_window: u64,
     /// Deltas of one block that come in one piece of the body are one delta, of at most
@@ -44,7 +45,7 @@ impl ChatDecoderOptions {
             model_id: model_id.into(),
             think_tags: false,
             finish_reason_required: true,
-            request_chars: 0,
+            request_chars: RequestChars::Known(0),
             context_window: 0,
             joins_deltas: false,
         }

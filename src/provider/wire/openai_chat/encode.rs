@@ -17,8 +17,8 @@ use serde_json::Value;
 use self::messages::Messages;
 use self::reasoning::Level;
 pub use self::repair::{REPAIRS_PER_REQUEST_MAX, RefusedImages, Repair, Repairs, repair_for};
-use self::text::Clean;
-pub use self::text::request_chars;
+use self::text::{BodyFormat, Clean};
+pub use self::text::{RequestChars, request_chars};
 use crate::model::{ErrorKind, ErrorRecord, Model};
 use crate::port::{Cache, LlmRequest, ToolSpec};
 use crate::provider::compat::{Compat, MaxTokensField, OptionalField, ReasoningForm};
@@ -45,9 +45,11 @@ const SCHEMA_NAME: &str = "answer";
 pub fn body(request: &LlmRequest, compat: &Compat, repairs: &Repairs) -> Result<Vec<u8>, ErrorRecord> {
     let level = reasoning::level(&request.model, request.thinking);
     let body = Body { request, compat, repairs, level, overlay: overlay(request, repairs) };
-    serde_json::to_vec(&body).map_err(|error| {
+    let mut bytes = Vec::new();
+    body.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, BodyFormat)).map_err(|error| {
         ErrorRecord::new(ErrorKind::Internal, format!("the request cannot be written as JSON: {error}"))
-    })
+    })?;
+    Ok(bytes)
 }
 
 /// The parts of a request the dialect's rules look at.

@@ -314,7 +314,7 @@ impl Reply {
         self.check_empty(stop_reason, out)?;
         self.blocks.end(out);
         if self.usage.is_none() {
-            let usage = usage::estimate(self.options.request_chars, self.blocks.chars());
+            let usage = usage::estimate(self.options.request_chars.count(), self.blocks.chars());
             out.push(ProviderEvent::Usage(Box::new(usage)));
         }
         let raw_stop_reason = self.finish.take().filter(|word| !stop::is_redundant(word, stop_reason));
@@ -361,7 +361,7 @@ impl Reply {
         if stop_reason != StopReason::Stop || self.blocks.has_text() {
             return Ok(());
         }
-        let estimate = usage::estimate(self.options.request_chars, 0).input;
+        let estimate = usage::estimate(self.options.request_chars.count(), 0).input;
         let window = self.options.context_window;
         if self.blocks.is_empty() && window > 0 && estimate > window {
             let message = format!("The reply is empty and the prompt (about {estimate} tokens) exceeds the context.");

@@ -4,17 +4,49 @@
 //!
 //! Must not know: what the text is.
 
-use std::fmt;
+use std::sync::Arc;
+use std::{fmt, io};
 
 use serde::{Serialize, Serializer};
+use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
 
-use crate::model::{AssistantBlock, Content, Message, UserContent};
+use crate::model::{AssistantBlock, Content, Message, UserContent, plain_len};
 use crate::port::LlmRequest;
 
 /// Several servers refuse U+0000 (T-14).
 const NUL: char = '\0';
 const REPLACEMENT: &str = "\u{FFFD}";
+
+/// The form of a body: without spaces. Bytes are a text, and written as one without U+0000: in runs, where the usual way
+/// looks at each byte. Nothing else in a body is bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BodyFormat;
+
+impl Formatter for BodyFormat {
+    fn write_byte_array<W: ?Sized + io::Write>(&mut self, writer: &mut W, text: &[u8]) -> io::Result<()> {
+        writer.write_all(b"\"")?;
+        let mut rest = text;
+        loop {
+            let (plain, behind) = rest.split_at_checked(plain_len(rest)).unwrap_or((rest, &[]));
+            writer.write_all(plain)?;
+            let Some((byte, behind)) = behind.split_first() else { break };
+            match byte {
+                0 => writer.write_all(REPLACEMENT.as_bytes())?,
+                b'"' => writer.write_all(b"\\\"")?,
+                b'\\' => writer.write_all(b"\\\\")?,
+                b'\n' => writer.write_all(b"\\n")?,
+                b'\t' => writer.write_all(b"\\t")?,
+                b'\r' => writer.write_all(b"\\r")?,
+                0x08 => writer.write_all(b"\\b")?,
+                0x0C => writer.write_all(b"\\f")?,
+                control => write!(writer, "\\u{control:04x}")?,
+            }
+            rest = behind;
+        }
+        writer.write_all(b"\"")
+    }
+}
 
 /// One text without U+0000.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +66,7 @@ impl fmt::Display for Clean<'_> {
 
 impl Serialize for Clean<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_bytes(self.0.as_bytes())
     }
 }
 
@@ -91,7 +123,10 @@ impl fmt::Display for Joined<'_> {
 
 impl Serialize for Joined<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self.parts.as_slice() {
+            [one] => Clean(one).serialize(serializer),
+            _ => serializer.collect_str(self),
+        }
     }
 }
 
@@ -137,6 +172,23 @@ fn cleaned_value(value: &Value) -> Value {
             Value::Object(map.iter().map(|(key, value)| (cleaned(key), cleaned_value(value))).collect())
         }
         other => other.clone(),
+    }
+}
+
+/// Characters of the text a request carries. They are counted when they are asked for: that reads a long conversation
+/// once more, and servers report usage.
+#[derive(Clone, Debug)]
+pub enum RequestChars {
+    Known(u64),
+    Of(Arc<LlmRequest>),
+}
+
+impl RequestChars {
+    pub(in crate::provider::wire) fn count(&self) -> u64 {
+        match self {
+            Self::Known(chars) => *chars,
+            Self::Of(request) => request_chars(request),
+        }
     }
 }
 
