@@ -15,6 +15,7 @@ mod ids;
 mod image;
 pub mod message;
 mod outcome;
+mod packed;
 mod partial;
 mod secret;
 pub mod session;
@@ -36,6 +37,7 @@ pub use message::{
     ImageBlock, Message, TextBlock, ThinkingBlock, ToolCall, ToolResultMessage, UserContent, UserMessage,
 };
 pub use outcome::{CancelCause, Reason, RunOutcome};
+pub(crate) use packed::Packed;
 pub use secret::{Headers, Secret};
 pub use session::{
     Entry, EntryBody, InboxItem, LaneConfig, LaneModel, LaneState, MAIN_LANE, OperationError, OperationResult, Status,
