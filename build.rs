@@ -1,7 +1,8 @@
-//! Packs the texts that the program carries and rarely shows: the model list and the completion scripts.
+//! Prepares the texts that the program carries: the lists of models and providers become JSON, which it reads anyway;
+//! what it rarely looks at is packed, the model list and the completion scripts.
 //!
-//! Keeps true: what is packed is the files of the repository, byte for byte; the specs of the model list stay readable,
-//! so that a look-up unpacks one block; the same files give the same bytes.
+//! Keeps true: what is packed says what the files of the repository say; the specs of the model list stay readable, so
+//! that a look-up unpacks one block; the same files give the same bytes.
 //!
 //! Must not know: what a record or a script says.
 
@@ -14,6 +15,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
 const MODELS: &str = "config/models.toml";
+const PROVIDERS: &str = "config/providers.toml";
 const COMPLETIONS: &str = "completions";
 /// Models in a block: small enough to unpack unnoticed, large enough to share what they repeat.
 const BLOCK_MODELS: usize = 32;
@@ -23,23 +25,25 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 fn main() -> Outcome<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={MODELS}");
+    println!("cargo::rerun-if-changed={PROVIDERS}");
     println!("cargo::rerun-if-changed={COMPLETIONS}");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     models(&out)?;
+    providers(&out)?;
     completions(&out)
 }
 
-/// The specs in file order, and blocks of the lines as they stand.
+/// The specs in the order of their bytes, which is that of the file, and blocks of the records, one a line.
 fn models(out: &Path) -> Outcome<()> {
-    let text = fs::read_to_string(MODELS)?;
-    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let list: toml::Table = fs::read_to_string(MODELS)?.parse()?;
     let mut specs = String::new();
-    for line in &lines {
-        let spec = line.strip_prefix('"').and_then(|rest| rest.split_once("\" = ")).map(|(spec, _)| spec);
-        writeln!(specs, "{}", spec.ok_or_else(|| format!("{MODELS}: no model: {line}"))?)?;
+    let mut records = Vec::new();
+    for (spec, record) in &list {
+        writeln!(specs, "{spec}")?;
+        records.push(serde_json::to_string(record)?);
     }
     fs::write(out.join("models.txt"), specs)?;
-    let blocks: Vec<String> = lines.chunks(BLOCK_MODELS).map(|block| block.join("\n")).collect();
+    let blocks: Vec<String> = records.chunks(BLOCK_MODELS).map(|block| block.join("\n")).collect();
     let mut source = format!("const BLOCK_MODELS: usize = {BLOCK_MODELS};\n");
     writeln!(source, "const BLOCKS: [Packed; {}] = [", blocks.len())?;
     for (at, block) in blocks.iter().enumerate() {
@@ -47,6 +51,11 @@ fn models(out: &Path) -> Outcome<()> {
     }
     source.push_str("];\n");
     Ok(fs::write(out.join("models.rs"), source)?)
+}
+
+fn providers(out: &Path) -> Outcome<()> {
+    let list: toml::Table = fs::read_to_string(PROVIDERS)?.parse()?;
+    Ok(fs::write(out.join("providers.json"), serde_json::to_string(&list)?)?)
 }
 
 /// Each file under its name.

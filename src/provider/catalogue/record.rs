@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::model::{ErrorKind, ErrorRecord, Input, Model, Packed, PriceTier, Prices, ThinkingStyle};
 
-// `BLOCKS` holds the lines of the list, `BLOCK_MODELS` to a block.
+// `BLOCKS` holds the records as JSON, one a line, `BLOCK_MODELS` to a block.
 include!(concat!(env!("OUT_DIR"), "/models.rs"));
 
 /// `provider/id` of every listed model, one a line, in file order.
@@ -122,8 +122,7 @@ fn broken(problem: &str) -> ErrorRecord {
 
 /// Reads one line. Every line parses; a test says so.
 fn parse(line: &str) -> Result<Record, ErrorRecord> {
-    let parsed: BTreeMap<String, Record> = toml::from_str(line).map_err(|error| broken(error.message()))?;
-    parsed.into_values().next().ok_or_else(|| broken("empty line"))
+    serde_json::from_str(line).map_err(|error| broken(&error.to_string()))
 }
 
 #[cfg(test)]
@@ -137,22 +136,25 @@ mod tests {
     const EMBEDDED_BYTES_MAX: usize = 80_000;
 
     #[test]
-    fn every_line_of_the_list_is_a_comment_or_a_model_and_all_of_it_is_one_toml_file() {
+    fn the_list_is_one_toml_file_with_one_line_a_model() {
         let whole: toml::Table = MODELS_TOML.parse().unwrap();
         let lines: Vec<&str> = MODELS_TOML.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
-        assert_eq!(lines.len(), whole.len());
-        for line in lines {
-            parse(line).unwrap();
-        }
+        let of_line = |line: &&'static str| line[1..].split_once("\" = ").unwrap().0;
+        assert_eq!(specs().collect::<Vec<_>>(), lines.iter().map(of_line).collect::<Vec<_>>());
+        assert_eq!(whole.len(), lines.len());
     }
 
     #[test]
-    fn what_is_packed_is_the_lines_of_the_list_in_their_order_and_small() {
-        let lines: Vec<&str> = MODELS_TOML.lines().filter(|line| line.starts_with('"')).collect();
+    fn what_is_packed_says_what_the_list_says_and_is_small() {
+        let whole: toml::Table = MODELS_TOML.parse().unwrap();
         let unpacked: Vec<String> = BLOCKS.iter().map(|block| block.unpack().unwrap()).collect();
-        assert_eq!(unpacked.iter().flat_map(|block| block.lines()).collect::<Vec<_>>(), lines);
-        let of_line = |line: &'static str| line[1..].split_once("\" = ").unwrap().0;
-        assert_eq!(specs().collect::<Vec<_>>(), lines.into_iter().map(of_line).collect::<Vec<_>>());
+        let lines: Vec<&str> = unpacked.iter().flat_map(|block| block.lines()).collect();
+        assert_eq!(lines.len(), whole.len());
+        for (line, (spec, listed)) in lines.into_iter().zip(&whole) {
+            let packed: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(packed, serde_json::to_value(listed).unwrap(), "{spec}");
+            parse(line).unwrap();
+        }
         let bytes = SPECS.len() + BLOCKS.iter().map(|block| block.bytes.len()).sum::<usize>();
         assert!(bytes <= EMBEDDED_BYTES_MAX, "{bytes}");
     }
