@@ -112,7 +112,10 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
         Err(error) => screen.refuse(error, &*clock).await,
         Ok(Invocation::Print(text)) => print_text(screen, text, &mut signals, &*clock).await,
         Ok(Invocation::Models(args)) => commands::models(args, env, screen, signals, &clock).await,
-        Ok(Invocation::Completions(shell)) => print_text(screen, cli::completions(shell), &mut signals, &*clock).await,
+        Ok(Invocation::Completions(shell)) => match cli::completions(shell) {
+            Ok(text) => print_text(screen, text, &mut signals, &*clock).await,
+            Err(bug) => screen.fail(bug, &*clock).await,
+        },
         Ok(Invocation::Sessions(args)) => commands::sessions(args, env, screen, signals, &clock).await,
         Ok(Invocation::Config(args)) => commands::config(args, env, screen, signals, &clock).await,
         Ok(Invocation::Run(args)) => Box::pin(run::command(*args, env, screen, signals, clock)).await,

@@ -12,7 +12,10 @@ mod commands;
 mod completions;
 mod decode;
 mod describe;
+#[cfg(feature = "test-support")]
+mod generate;
 mod load;
+#[cfg(feature = "test-support")]
 mod manual;
 mod overrides;
 mod parse;
@@ -30,6 +33,8 @@ pub use commands::{
 };
 pub use completions::completions;
 pub use describe::command;
+#[cfg(feature = "test-support")]
+pub use generate::generate;
 pub use load::{PromptIo, load};
 pub use parse::{Invocation, is_run, parse, short_help, wants_json};
 pub use prompt::{Part, Plan, Prompt, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, assemble, plan};

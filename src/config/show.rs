@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use super::DEFAULT_TOML;
 use super::check::entries;
 use super::error::Origin;
+use super::node::built_in;
 use super::read::{basic, quoted};
 use super::rule::{Key, Now};
 use super::schema::{HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, PROVIDER, PROVIDERS, SETTINGS, TOOL, TOOLS};
@@ -42,9 +43,9 @@ pub fn show(settings: &Settings, origins: bool) -> String {
 /// The values of the built-in layer by their dotted keys.
 fn defaults() -> BTreeMap<String, toml::Value> {
     let mut flat = BTreeMap::new();
-    // The file always parses; a test says so.
-    let table: toml::Table = DEFAULT_TOML.parse().unwrap_or_default();
-    flatten("", &table, &mut flat);
+    if let toml::Value::Table(table) = built_in(DEFAULT_TOML).to_toml() {
+        flatten("", &table, &mut flat);
+    }
     flat
 }
 

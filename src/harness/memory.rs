@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::options::Projector;
 use crate::model::{
     AssistantMessage, Entry, EntryBody, EntryId, LaneConfig, LaneState, Leaf, Message, OperationMeta, OperationResult,
-    OperationState, PendingEntry, Queued, ToolResultMessage,
+    OperationState, PendingEntry, Queued,
 };
 
 /// A lane.
@@ -125,13 +125,5 @@ impl Open {
     /// The state with another leaf.
     pub(super) fn at(&self, leaf: Leaf) -> OperationState {
         OperationState { leaf, ..self.state.clone() }
-    }
-
-    /// A result that waits for its place.
-    pub(super) fn staged_result(&self, id: &EntryId) -> Option<&ToolResultMessage> {
-        match &**self.staged.get(id)? {
-            Message::ToolResult(result) => Some(result),
-            Message::User(_) | Message::Assistant(_) | Message::Custom(_) => None,
-        }
     }
 }

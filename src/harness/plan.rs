@@ -15,8 +15,8 @@ use super::error::Fault;
 use super::memory::{LaneMemory, Open, TurnState};
 use crate::model::session::namespace;
 use crate::model::{
-    Entry, EntryBody, EntryId, ErrorRecord, Event, InboxKind, LaneConfig, LaneState, Message, OperationMeta,
-    OperationResult, OperationState, PendingEntry, RunOutcome, Usage, UsageRow, Write,
+    Entry, EntryBody, EntryId, ErrorRecord, Event, LaneConfig, LaneState, Message, OperationMeta, OperationResult,
+    OperationState, PendingEntry, RunOutcome, Usage, UsageRow, Write,
 };
 use crate::port::Committed;
 
@@ -426,9 +426,4 @@ impl Telling<'_> {
     fn push(&mut self, recovery: bool, event: Event) {
         self.out.push((recovery, event));
     }
-}
-
-/// Whether a queued kind is taken at every boundary.
-pub(super) fn is_steering(kind: InboxKind) -> bool {
-    matches!(kind, InboxKind::Steer | InboxKind::Write)
 }

@@ -16,6 +16,7 @@ mod image;
 pub mod message;
 pub mod operation;
 mod outcome;
+mod packed;
 mod partial;
 mod plain;
 mod secret;
@@ -44,6 +45,7 @@ pub use operation::{
     OperationState, PendingReply, QueueMode, Replay, RetryPolicy, RunSettings, StopMark, StoredOptions, ToolBatch,
 };
 pub use outcome::{CancelCause, Reason, RunOutcome};
+pub(crate) use packed::Packed;
 pub use plain::plain_len;
 pub use secret::{Headers, Secret};
 pub use session::{

@@ -33,6 +33,7 @@ mod ls;
 mod masked;
 mod mutate;
 mod open;
+mod patch;
 mod path;
 mod read;
 mod repair;

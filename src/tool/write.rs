@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use similar::TextDiff;
 
 use super::mutate::{Mutations, Request, Target, is_directory, refuse_masks};
+use super::patch::unified;
 use super::path::{Places, names_directory, plain};
 use super::truncate::size;
 use super::{Failure, PATH_ALIASES, ToolSettings, repair};
@@ -129,10 +129,7 @@ fn patch(shown: &str, created: bool, old: Option<&[u8]>, new: &str) -> Option<St
     if !is_text(old) || !is_text(new) {
         return None;
     }
-    // Only LF ends a line of a patch.
-    let (old, new): (Vec<_>, Vec<_>) = (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
-    let diff = TextDiff::configure().newline_terminated(true).diff_slices(&old, &new);
-    let text = diff.unified_diff().header(if created { "/dev/null" } else { shown }, shown).to_string();
+    let text = unified((if created { "/dev/null" } else { shown }, old), (shown, new));
     (!text.is_empty()).then_some(text)
 }
 

@@ -119,6 +119,7 @@ fn only_known_entries_stand_at_the_top_level() {
         "LICENSE",
         "README.md",
         "action.yml",
+        "build.rs",
         "clippy.toml",
         "completions",
         "config",

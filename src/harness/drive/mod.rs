@@ -286,9 +286,7 @@ impl<'a> Driver<'a> {
         super::import::spool(self.core, self.lane).await?;
         let planned = self
             .go_on(|lane, open, facts| match checkpoint::boundary(lane, open, facts)? {
-                checkpoint::Boundary::Next(plan) => {
-                    Ok((Some(*plan), Some(checkpoint::warnings(lane, open, facts))))
-                }
+                checkpoint::Boundary::Next(plan) => Ok((Some(*plan), Some(checkpoint::warnings(lane, open, facts)))),
                 checkpoint::Boundary::MayFinish => Ok((None, None)),
             })
             .await?;

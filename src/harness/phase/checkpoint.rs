@@ -14,8 +14,7 @@ use super::finish::{self, Ending, Publication};
 use super::inbox::{self, Selection};
 use super::{Facts, request};
 use crate::model::{
-    Continuation, EntryBody, EntryId, Leaf, Message, OperationState, Reason, Status, StopReason,
-    ToolResultMessage,
+    Continuation, EntryBody, EntryId, Leaf, Message, OperationState, Reason, Status, StopReason, ToolResultMessage,
 };
 use crate::turn::{self, Budget};
 

@@ -1,7 +1,7 @@
 //! The records of `config/models.toml`.
 //!
-//! Keeps true: looking up one model parses one line, and listing the names parses none; every line parses, which a test
-//! proves.
+//! Keeps true: looking up one model unpacks one block and parses one line, and listing the names does neither; every
+//! line parses, which a test proves.
 //!
 //! Must not know: providers, settings, keys.
 
@@ -10,9 +10,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::model::{ErrorKind, ErrorRecord, Input, Model, PriceTier, Prices, ThinkingStyle};
+use crate::model::{ErrorKind, ErrorRecord, Input, Model, Packed, PriceTier, Prices, ThinkingStyle};
 
-const MODELS_TOML: &str = include_str!("../../../config/models.toml");
+// `BLOCKS` holds the records as JSON, one a line, `BLOCK_MODELS` to a block.
+include!(concat!(env!("OUT_DIR"), "/models.rs"));
+
+/// `provider/id` of every listed model, one a line, in file order.
+const SPECS: &str = include_str!(concat!(env!("OUT_DIR"), "/models.txt"));
 
 /// What is known about one listed model.
 #[derive(Clone, Debug, Deserialize)]
@@ -97,48 +101,62 @@ impl RecordPrice {
     }
 }
 
-/// The record of `provider/id`, by a search for the bytes of its line; only that line is parsed.
+/// The record of `provider/id`: its place among the specs says where its line is; only that line is parsed.
 pub(super) fn find(provider: &str, id: &str) -> Result<Option<Record>, ErrorRecord> {
-    if id.contains(['"', '\\', '\n']) {
-        return Ok(None);
-    }
-    let key = format!("\n\"{provider}/{id}\" = ");
-    let Some(at) = memchr::memmem::find(MODELS_TOML.as_bytes(), key.as_bytes()) else { return Ok(None) };
-    let rest = MODELS_TOML.get(at + 1..).unwrap_or_default();
-    let line = rest.lines().next().unwrap_or_default();
+    let is_it = |spec: &str| spec.strip_prefix(provider).and_then(|rest| rest.strip_prefix('/')) == Some(id);
+    let Some(place) = specs().position(is_it) else { return Ok(None) };
+    let Some(block) = BLOCKS.get(place / BLOCK_MODELS) else { return Err(broken("a block is missing")) };
+    let lines = block.unpack()?;
+    let line = lines.lines().nth(place % BLOCK_MODELS).unwrap_or_default();
     parse(line).map(Some)
 }
 
 /// `provider/id` of every listed model, in file order; nothing is parsed.
 pub(super) fn specs() -> impl Iterator<Item = &'static str> {
-    MODELS_TOML.lines().filter_map(|line| line.strip_prefix('"')?.split_once("\" = ").map(|(spec, _)| spec))
+    SPECS.lines()
+}
+
+fn broken(problem: &str) -> ErrorRecord {
+    ErrorRecord::new(ErrorKind::Internal, format!("the model list is broken: {problem}"))
 }
 
 /// Reads one line. Every line parses; a test says so.
 fn parse(line: &str) -> Result<Record, ErrorRecord> {
-    let broken = |problem: &str| ErrorRecord::new(ErrorKind::Internal, format!("the model list is broken: {problem}"));
-    let parsed: BTreeMap<String, Record> = toml::from_str(line).map_err(|error| broken(error.message()))?;
-    parsed.into_values().next().ok_or_else(|| broken("empty line"))
+    serde_json::from_str(line).map_err(|error| broken(&error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MODELS_TOML, find, parse, specs};
+    use super::{BLOCKS, SPECS, find, parse, specs};
     use crate::model::Thinking;
     use crate::provider::catalogue::table::rows;
 
+    const MODELS_TOML: &str = include_str!("../../../config/models.toml");
     /// What the list may add to the binary, in bytes.
-    const EMBEDDED_BYTES_MAX: usize = 300_000;
+    const EMBEDDED_BYTES_MAX: usize = 80_000;
 
     #[test]
-    fn every_line_of_the_list_is_a_comment_or_a_model_and_all_of_it_is_one_toml_file() {
+    fn the_list_is_one_toml_file_with_one_line_a_model() {
         let whole: toml::Table = MODELS_TOML.parse().unwrap();
         let lines: Vec<&str> = MODELS_TOML.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        let of_line = |line: &&'static str| line[1..].split_once("\" = ").unwrap().0;
+        assert_eq!(specs().collect::<Vec<_>>(), lines.iter().map(of_line).collect::<Vec<_>>());
+        assert_eq!(whole.len(), lines.len());
+    }
+
+    #[test]
+    fn what_is_packed_says_what_the_list_says_and_is_small() {
+        let whole: toml::Table = MODELS_TOML.parse().unwrap();
+        let unpacked: Vec<String> = BLOCKS.iter().map(|block| block.unpack().unwrap()).collect();
+        let lines: Vec<&str> = unpacked.iter().flat_map(|block| block.lines()).collect();
         assert_eq!(lines.len(), whole.len());
-        for line in lines {
+        for (line, (spec, listed)) in lines.into_iter().zip(&whole) {
+            let packed: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(packed, serde_json::to_value(listed).unwrap(), "{spec}");
             parse(line).unwrap();
         }
-        assert!(MODELS_TOML.len() <= EMBEDDED_BYTES_MAX);
+        let bytes = SPECS.len() + BLOCKS.iter().map(|block| block.bytes.len()).sum::<usize>();
+        assert!(bytes <= EMBEDDED_BYTES_MAX, "{bytes}");
     }
 
     #[test]
