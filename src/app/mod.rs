@@ -23,6 +23,7 @@ pub mod sessions;
 mod setup;
 mod signals;
 mod start;
+pub mod steer;
 mod system_prompt;
 mod verdict;
 

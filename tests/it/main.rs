@@ -35,6 +35,7 @@ mod scripted;
 mod session_store;
 mod sessions;
 mod settle;
+mod spool;
 mod sse;
 mod support;
 mod text;

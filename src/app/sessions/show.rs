@@ -81,16 +81,19 @@ pub fn show(
 
 fn find(library: &Library, reference: Option<&str>) -> Result<Found, ErrorRecord> {
     match reference {
-        Some(reference) => match library.resolve(reference, false).map_err(without_offer)? {
-            Target::Existing(found) => Ok(found),
-            Target::NewName(name) => {
-                Err(ErrorRecord::new(ErrorKind::Usage, format!("no session has the name {name:?}")))
-            }
-        },
+        Some(reference) => named(library, reference),
         None => library.latest_here()?.ok_or_else(|| {
             ErrorRecord::new(ErrorKind::Usage, "there is no session of this directory")
                 .with_hint("pirn sessions list --all shows those of every directory")
         }),
+    }
+}
+
+/// The session that a reference names, for a command that makes none.
+pub(in crate::app) fn named(library: &Library, reference: &str) -> Result<Found, ErrorRecord> {
+    match library.resolve(reference, false).map_err(without_offer)? {
+        Target::Existing(found) => Ok(found),
+        Target::NewName(name) => Err(ErrorRecord::new(ErrorKind::Usage, format!("no session has the name {name:?}"))),
     }
 }
 
