@@ -501,13 +501,13 @@ impl Listener for Tap {
             // At once: ending what tools left running takes its time. Whether anybody hears it changes nothing.
             let fault = Event::Fault { error: storage_error(&failure) };
             log::event(&fault);
-            tell(&self.handle, Msg::Event { event: Box::new(fault), ts: self.clock.now_ms() }).await;
+            tell(&self.handle, Msg::Event { event: Box::new(fault), recovery: false, ts: self.clock.now_ms() }).await;
             return Err(SinkError(failure.to_string()));
         }
         let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
         self.account.lock().unwrap_or_else(PoisonError::into_inner).count(&event, elapsed_ms);
         log::event(&event);
-        let msg = Msg::Event { event, ts: self.clock.now_ms() };
+        let msg = Msg::Event { event, recovery: false, ts: self.clock.now_ms() };
         self.handle.send(msg).await.map_err(|error| SinkError(error.to_string()))
     }
 }

@@ -117,7 +117,7 @@ fn encode(level: Level, events: &[Event]) -> String {
     let mut encoder = Encoder::new(level);
     let mut out = Vec::new();
     for event in events {
-        encoder.event(event, 1000, &mut out);
+        encoder.event(event, false, 1000, &mut out);
     }
     String::from_utf8(out).unwrap()
 }
@@ -296,7 +296,7 @@ fn seq_has_no_gap_and_time_never_goes_back_g3() {
         let mut encoder = Encoder::new(level);
         let mut out = Vec::new();
         for (event, ts) in case_2().iter().zip([50, 40, 60, 55, 70, 10, 71, 72, 73, 1, 2, 3]) {
-            encoder.event(event, ts, &mut out);
+            encoder.event(event, false, ts, &mut out);
         }
         encoder.result(&ResultLine::nothing_sent(0, Reason::Completed, None), 0, &mut out);
         let text = String::from_utf8(out).unwrap();

@@ -95,7 +95,7 @@ fn printed(config: Config, messages: Vec<Msg>) -> (String, String) {
 }
 
 fn event(event: Event) -> Msg {
-    Msg::Event { event: Box::new(event), ts: 0 }
+    Msg::Event { event: Box::new(event), recovery: false, ts: 0 }
 }
 
 fn update(index: usize, block: BlockEvent) -> Msg {
