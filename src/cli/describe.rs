@@ -151,7 +151,8 @@ fn last_wins(arg: Arg) -> Arg {
 
 fn steer_command() -> Command {
     let text = Arg::new("text").value_name("TEXT").num_args(0..).value_hint(ValueHint::Other);
-    let text = text.help("The message: words are joined by one space; - stands for stdin, and so does nothing");
+    let text = text
+        .help("The message: words are joined by one space; - stands for stdin. Without words, stdin is the message");
     SteerArgs::augment_args(Command::new("steer").arg(text))
         .mut_args(last_wins)
         .about("Send a message to a session while it runs, or end its run")

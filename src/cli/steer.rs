@@ -28,19 +28,16 @@ pub async fn steer_text(args: &SteerArgs, io: PromptIo<'_>) -> Result<String, Us
     let asked = !dashes.is_empty();
     let words: Vec<&str> = words.into_iter().map(|word| word.text.as_str()).collect();
     let mut text = words.join(" ");
-    match io.stdin {
-        StdinKind::Terminal if asked => {
-            return Err(UsageError::new("- asks for stdin, but stdin is a terminal").with_hint(HINT));
+    let terminal = io.stdin == StdinKind::Terminal;
+    if asked && terminal {
+        return Err(UsageError::new("- asks for stdin, but stdin is a terminal").with_hint(HINT));
+    }
+    if asked || (words.is_empty() && !terminal) {
+        let piped = stdin_text(io).await?;
+        if !text.is_empty() && !piped.is_empty() {
+            text.push_str(SEPARATOR);
         }
-        StdinKind::Terminal => {}
-        StdinKind::Pipe | StdinKind::File | StdinKind::Other if asked || words.is_empty() => {
-            let piped = stdin_text(io).await?;
-            if !text.is_empty() && !piped.is_empty() {
-                text.push_str(SEPARATOR);
-            }
-            text.push_str(&piped);
-        }
-        StdinKind::Pipe | StdinKind::File | StdinKind::Other => {}
+        text.push_str(&piped);
     }
     if text.trim().is_empty() {
         return Err(UsageError::new("no text to send").with_hint(HINT));

@@ -31,7 +31,7 @@ pub enum Way {
     Closed {
         variables: Vec<String>,
         /// What a request is answered with: kind `auth`.
-        error: ErrorRecord,
+        error: Box<ErrorRecord>,
     },
 }
 
@@ -79,7 +79,7 @@ impl Route {
         match &self.way {
             Way::Ready(provider) => Ok(Arc::clone(provider)),
             Way::Later(open) => self.made.get_or_try_init(open).await.cloned(),
-            Way::Closed { error, .. } => Err(error.clone()),
+            Way::Closed { error, .. } => Err(error.as_ref().clone()),
         }
     }
 }
@@ -111,7 +111,7 @@ impl Router {
             // Models of one provider miss the same key.
             if !told.contains(&error.message.as_str()) {
                 told.push(&error.message);
-                missing.get_or_insert_with(|| error.clone()).message = told.join("; ");
+                missing.get_or_insert_with(|| error.as_ref().clone()).message = told.join("; ");
             }
         }
         missing.map_or(Ok(()), Err)

@@ -508,7 +508,7 @@ fn local_servers_and_providers_without_a_key_setting_need_none() {
         assert_eq!(catalogue.credential(&model.provider), Credential::Present, "{spec}");
     }
     // A server that needs no key is not a key: nothing is chosen because of it.
-    assert_eq!(catalogue.choose("").unwrap_err().kind, ErrorKind::Auth);
+    assert_eq!(catalogue.choose(&[]).unwrap_err().kind, ErrorKind::Auth);
 }
 
 #[test]

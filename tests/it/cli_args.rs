@@ -205,7 +205,7 @@ fn mistakes_are_named_in_our_own_words() {
         (&["--max-cost", "inf", "x"], "--max-cost takes US dollars, a number from 0, not `inf`", ""),
         (&["--max-cost", "$1", "x"], "--max-cost takes US dollars, a number from 0, not `$1`", ""),
         (&["--then=", "x"], "--then takes a prompt, not ``", ""),
-        (&["--then", "  \n", "x"], "--then takes a prompt, not `  …`", ""),
+        (&["--then", "  \n", "x"], "--then takes a prompt, not `  `", ""),
         (&["--no-resend", "x"], "--no-resend needs --continue or --session", "a request that a session left open"),
         (&["--no-resend", "--no-session", "x"], "--no-resend cannot be used with --no-session", "leave one out"),
         (&["-s", "a", "--no-session", "x"], "--session cannot be used with --no-session", "leave one out"),

@@ -56,7 +56,8 @@ fn named(name: &'static str) -> Way {
 
 fn closed(provider: &str, variable: &str) -> Way {
     let error = ErrorRecord::new(ErrorKind::Auth, format!("no key for {provider}: set {variable}"));
-    Way::Closed { variables: vec![variable.to_owned()], error: error.with_hint("pirn -m demo needs no key") }
+    let error = Box::new(error.with_hint("pirn -m demo needs no key"));
+    Way::Closed { variables: vec![variable.to_owned()], error }
 }
 
 /// What a request for a model gives: the text of the reply, or its error.

@@ -338,7 +338,7 @@ fn a_key_of_a_table_at_the_top_level_is_answered_with_its_table_cfg_01() {
         ("max_turns", "limits.max_turns"),
         ("timeout", "limits.timeout"),
         ("deny", "permissions.deny"),
-        ("enabled", "tools.enabled"),
+        ("enabled", "retry.enabled or tools.enabled"),
         ("persist", "session.persist"),
         ("roots", "tools.roots"),
     ] {

@@ -300,7 +300,7 @@ fn a_list_of_models_may_be_written_with_commas_and_replaces_the_one_below_it() {
         assert_eq!(bench.file("model = ['x', 'y']\n").unwrap().model, expected, "{variable}");
     }
     let error = bench.file("model = 5\n").unwrap_err();
-    assert_eq!(error, "c.toml:1:9: model must be a string or an array of strings, not a number");
+    assert_eq!(error, "c.toml:1:9: model must be a string or an array of strings, not a whole number");
     assert!(bench.file("model = ['a', 5]\n").is_err());
 }
 

@@ -172,8 +172,8 @@ fn set_takes_toml_and_falls_back_to_text() {
     assert_eq!(quoted.models["a=b.c"].id, "openai/x");
     assert_eq!(bench.sets(&["limits={ max_turns = 3 }"]).unwrap().limits.max_turns, Some(3));
     assert_eq!(bench.sets(&["limits.timeout=0"]).unwrap().limits.timeout, None);
-    assert_eq!(bench.sets(&["model=a,b"]).unwrap().model, "a,b");
-    assert_eq!(bench.sets(&["model=['a','b']"]).unwrap().model, "a,b");
+    assert_eq!(bench.sets(&["model=a,b"]).unwrap().model, ["a", "b"]);
+    assert_eq!(bench.sets(&["model=['a','b']"]).unwrap().model, ["a", "b"]);
     for bad in ["", "model", "=x", "a b=1", "model=x\nb=1\n=", "a=1\nb = 2=3", "[a]=1"] {
         let error = bench.sets(&[bad]);
         assert!(error.is_err() || bad.starts_with("model=x"), "{bad:?}");
@@ -245,11 +245,11 @@ fn keys_that_begin_with_x_are_ignored_anywhere() {
 fn the_config_file_is_named_by_flag_or_variable_and_must_be_readable() {
     let bench = Bench::new(&[("PIRN_CONFIG", "e.toml")]);
     let by_env = bench.write("e.toml", "model = 'env'\n");
-    assert_eq!(load(&bench.sources()).unwrap().model, "env");
+    assert_eq!(load(&bench.sources()).unwrap().model, ["env"]);
     let by_flag = bench.write("f.toml", "model = 'flag'\n");
     let sources = |config_file| Sources { config_file: Some(config_file), ..bench.sources() };
     let settings = load(&sources(by_flag)).unwrap();
-    assert_eq!(settings.model, "flag");
+    assert_eq!(settings.model, ["flag"]);
     assert_eq!(settings.files().collect::<Vec<_>>(), [bench.dir.path().join("f.toml")]);
     assert_eq!(by_env, Path::new("e.toml"));
     let error = load(&sources(PathBuf::from("no.toml"))).unwrap_err().to_string();
@@ -259,7 +259,7 @@ fn the_config_file_is_named_by_flag_or_variable_and_must_be_readable() {
     assert_eq!(error, "huge.toml: cannot be read: larger than 1048576 bytes");
     let full = format!("model = 'full'\n# {}", "x".repeat((1 << 20) - 17));
     assert_eq!(full.len(), 1 << 20);
-    assert_eq!(load(&sources(bench.write("full.toml", &full))).unwrap().model, "full");
+    assert_eq!(load(&sources(bench.write("full.toml", &full))).unwrap().model, ["full"]);
 }
 
 #[test]
