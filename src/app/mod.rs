@@ -111,6 +111,9 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
     match cli::parse(argv) {
         Err(error) => screen.refuse(error, &*clock).await,
         Ok(Invocation::Print(text)) => print_text(screen, text, &mut signals, &*clock).await,
+        Ok(Invocation::Steer(_)) => {
+            screen.refuse(cli::UsageError::new("`pirn steer` is not available in this version"), &*clock).await
+        }
         Ok(Invocation::Models(args)) => commands::models(args, env, screen, signals, &clock).await,
         Ok(Invocation::Completions(shell)) => print_text(screen, cli::completions(shell), &mut signals, &*clock).await,
         Ok(Invocation::Sessions(args)) => commands::sessions(args, env, screen, signals, &clock).await,
