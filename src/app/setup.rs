@@ -21,7 +21,7 @@ use crate::port::{Clock, Ids, Provider, Replay, StreamOptions, Timeouts};
 use crate::print::io_reason;
 use crate::process::Supervisor;
 use crate::process::mask::Masks;
-use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
+use crate::provider::catalogue::{Catalogue, Choice, Choices, Connection, DEMO};
 use crate::provider::chat::{ChatProvider, ChatSettings, KeySource};
 use crate::provider::demo::DemoProvider;
 use crate::provider::http::{HttpClient, HttpSettings, ProxySettings};
@@ -106,7 +106,7 @@ impl Setup {
 fn of_session(settings: &Settings, stored: &LaneConfig) -> Settings {
     let mut settings = settings.clone();
     if !is_asked(&settings, "model") {
-        settings.model = format!("{}/{}", stored.model.provider, stored.model.model_id);
+        settings.model = vec![format!("{}/{}", stored.model.provider, stored.model.model_id)];
     }
     if !is_asked(&settings, "thinking") {
         settings.thinking = stored.thinking_level.as_deref().and_then(Thinking::from_word);
@@ -179,7 +179,8 @@ pub(super) async fn build(
         Some(_) if !is_asked(settings, "model") => of_stored_model(error),
         Some(_) | None => located(error, settings, "model"),
     });
-    let Choice { model, thinking, warnings, .. } = chosen?;
+    let Choices { first: Choice { model, thinking, warnings, .. }, fallbacks } = chosen?;
+    refuse_unbuilt(args, settings, &fallbacks)?;
     let children = Children::new(settings, env, &catalogue, clock)?;
     let connection = catalogue.unsigned(&model);
     let http = http(&connection, env, settings, clock)?;
@@ -223,6 +224,20 @@ pub(super) async fn build(
     options.ids = Arc::clone(ids);
     let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
     Ok(Setup { options, model, thinking, tool_names, supervisor: children.supervisor, masks, warnings })
+}
+
+/// What the command line takes and no run does yet.
+fn refuse_unbuilt(args: &RunArgs, settings: &Settings, fallbacks: &[Choice]) -> Result<(), ErrorRecord> {
+    let wanted = [
+        (!fallbacks.is_empty(), "a fallback model"),
+        (!args.then.is_empty(), "--then"),
+        (args.no_resend, "--no-resend"),
+        (settings.limits.max_cost.is_some(), "limits.max_cost"),
+    ];
+    match wanted.into_iter().find(|(wanted, _)| *wanted) {
+        Some((_, what)) => Err(ErrorRecord::new(ErrorKind::Usage, format!("{what} is not available in this version"))),
+        None => Ok(()),
+    }
 }
 
 /// A session's model that is not there any more.
