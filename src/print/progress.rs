@@ -39,8 +39,8 @@ impl Activity {
             | Event::TurnStart { .. }
             | Event::ToolEnd { .. }
             | Event::RetryStart { .. }
+            | Event::RetryScheduled { delay_ms: 0, .. }
             | Event::ModelFallback { .. } => shown("waiting"),
-            Event::RetryScheduled { delay_ms: 0, .. } => shown("waiting"),
             Event::RetryScheduled { delay_ms, .. } => shown(&format!("retrying in {}", seconds(*delay_ms))),
             Event::MessageStart { message } if matches!(**message, Message::Assistant(_)) => shown("waiting"),
             Event::MessageUpdate { index: _, event, usage: _ } => match event {

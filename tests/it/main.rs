@@ -22,6 +22,8 @@ mod cli_args;
 mod config;
 mod context;
 mod corpus;
+mod durable_lines;
+mod durable_text;
 mod events;
 mod faults;
 mod harness;

@@ -296,7 +296,7 @@ impl<'a> Parser<'a> {
         let all = end["toolResults"].as_array().unwrap();
         if goes_on && !has_told {
             assert!(all.ends_with(&results), "those of a dead process first: {end}");
-            self.check_count(reply, all.len());
+            Self::check_count(reply, all.len());
         } else {
             assert_eq!(all, &results);
         }
@@ -310,7 +310,7 @@ impl<'a> Parser<'a> {
         &end.expect("a turn has its end (G4)")["message"]
     }
 
-    fn check_count(&self, reply: &Value, results: usize) {
+    fn check_count(reply: &Value, results: usize) {
         let failed = reply["stopReason"] == "error" || reply["stopReason"] == "aborted";
         let calls = if failed { 0 } else { blocks_of(reply, "toolCall").count() };
         assert_eq!(results, calls, "every call has its result: {reply}");
@@ -425,7 +425,7 @@ impl<'a> Parser<'a> {
         }
         assert!(running.is_empty(), "every start has its end (G4): {running:?}");
         if !began {
-            self.check_count(reply, results.len());
+            Self::check_count(reply, results.len());
         }
         results
     }
