@@ -36,7 +36,6 @@ pub(super) struct Account {
     unpriced: BTreeSet<String>,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "runs are counted by their events until they are durable operations"))]
 impl Account {
     /// What operations used: their rows of the ledger, their finished turns and their calls.
     pub(super) fn of_operation(rows: &[UsageRow], turns: u32, tool_calls: u32) -> Self {
@@ -45,12 +44,6 @@ impl Account {
             account.add_row(row);
         }
         account
-    }
-
-    /// The same with what is not stored, as the events of this process tell it: the text, the denials and the times.
-    pub(super) fn told_by(self, events: Self) -> Self {
-        let Self { denials, text, api_ms, first_token_ms, first_request_ms, .. } = events;
-        Self { denials, text, api_ms, first_token_ms, first_request_ms, ..self }
     }
 
     /// USD; `None` = some model used has no known price.
@@ -106,13 +99,9 @@ impl Account {
             Event::ToolEnd { .. } => self.denials.extend(print::denial(event).map(|(denied, _)| denied)),
             Event::MessageEnd { message, entry_id: _ } => match &**message {
                 Message::Assistant(reply) => self.count_reply(reply),
-                Message::ToolResult(result) => {
-                    if let Some(usage) = &result.usage {
-                        self.usage.add(usage);
-                    }
-                }
-                Message::User(_) | Message::Custom(_) => {}
+                Message::ToolResult(_) | Message::User(_) | Message::Custom(_) => {}
             },
+            Event::Usage { row, totals: _ } => self.add_row(row),
             // Also of replies that came in a dead process.
             Event::RunEnd { messages, .. } => {
                 let replies = messages.iter().rev().filter_map(|message| message.as_assistant());
@@ -132,7 +121,6 @@ impl Account {
             | Event::RetryEnd { .. }
             | Event::ModelFallback { .. }
             | Event::EntryAdded { .. }
-            | Event::Usage { .. }
             | Event::ConfigUpdate { .. }
             | Event::ValueUpdate { .. }
             | Event::LaneCreated { .. }
@@ -156,10 +144,7 @@ impl Account {
             }
             return;
         };
-        self.requests += 1;
         self.api_ms = self.api_ms.saturating_add(duration_ms);
-        self.usage.add(&reply.usage);
-        self.by_model.entry(format!("{}/{}", reply.provider, reply.model)).or_default().add(&reply.usage);
     }
 }
 

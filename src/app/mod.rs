@@ -15,7 +15,6 @@ mod key_command;
 mod log;
 mod models;
 mod outputs;
-mod recorder;
 mod report;
 mod resume;
 mod run;
@@ -112,9 +111,7 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
     match cli::parse(argv) {
         Err(error) => screen.refuse(error, &*clock).await,
         Ok(Invocation::Print(text)) => print_text(screen, text, &mut signals, &*clock).await,
-        Ok(Invocation::Steer(_)) => {
-            screen.refuse(cli::UsageError::new("`pirn steer` is not available in this version"), &*clock).await
-        }
+        Ok(Invocation::Steer(args)) => steer::command(args, env, screen, signals, &clock).await,
         Ok(Invocation::Models(args)) => commands::models(args, env, screen, signals, &clock).await,
         Ok(Invocation::Completions(shell)) => match cli::completions(shell) {
             Ok(text) => print_text(screen, text, &mut signals, &*clock).await,

@@ -61,15 +61,17 @@ impl<'a> Driver<'a> {
 
     /// Drives to the end, or to a wait.
     pub(super) async fn run(mut self) -> Result<Outcome, Halt> {
-        let ended = self.to_the_end().await;
-        // What is queued is told, whatever happened; after a fault only what claims nothing.
-        let told = self.core.bus.flush().await;
-        match (ended, told) {
-            (Ok(outcome), Ok(())) => Ok(outcome),
-            (Ok(_), Err(fault)) => Err(Halt::Fault(self.core.stop(fault).await)),
-            (Err(Halt::Fault(fault)), _) => Err(Halt::Fault(self.core.stop(fault).await)),
-            (Err(Halt::Closed), _) => Err(Halt::Closed),
+        let mut ended = self.to_the_end().await;
+        if ended.is_ok()
+            && let Err(fault) = self.core.bus.flush().await
+        {
+            ended = Err(Halt::Fault(fault));
         }
+        if let Err(Halt::Fault(fault)) = ended {
+            ended = Err(Halt::Fault(self.core.stop(fault).await));
+            self.core.bus.abandon().await;
+        }
+        ended
     }
 
     async fn to_the_end(&mut self) -> Result<Outcome, Halt> {
