@@ -109,7 +109,8 @@ impl<'a> Run<'a> {
 
     /// Runs to the end. An error means that the sink closed; nothing was emitted after that.
     pub(super) async fn drive(mut self, start: Start) -> Result<RunOutcome, SinkError> {
-        self.emit(Event::RunStart { run_id: self.id.clone() }).await?;
+        let started_at = self.options.clock.now_ms();
+        self.emit(Event::RunStart { run_id: self.id.clone(), started_at }).await?;
         self.open_turn().await?;
         for message in &start.prompts {
             self.append(Arc::clone(message)).await?;

@@ -144,7 +144,7 @@ impl io::Write for Lines<'_> {
 /// Logs what an event tells of the run, without what was said.
 pub(super) fn event(event: &Event) {
     match event {
-        Event::RunStart { run_id } => tracing::info!(id = %run_id, "run started"),
+        Event::RunStart { run_id, .. } => tracing::info!(id = %run_id, "run started"),
         Event::TurnStart { turn } => tracing::debug!(turn, "turn started"),
         Event::MessageEnd { message, .. } => {
             if let Message::Assistant(reply) = &**message {

@@ -95,10 +95,10 @@ impl Recorder {
 
     async fn try_record(&self, event: &mut Event) -> Result<(), StoreError> {
         match event {
-            Event::RunStart { run_id } => {
-                let started_at = self.clock.now_ms();
+            Event::RunStart { run_id, started_at } => {
                 let mut state = self.lock();
-                state.run = Some(OpenRun { id: run_id.clone(), from_tip: state.tip.clone(), started_at });
+                let from_tip = state.tip.clone();
+                state.run = Some(OpenRun { id: run_id.clone(), from_tip, started_at: *started_at });
                 state.last_reply = None;
                 Ok(())
             }

@@ -13,14 +13,14 @@ use super::{
 };
 
 /// Folds the block events of one reply into a message. Text grows with amortised cost; nothing is copied per delta.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MessageBuilder {
     message: AssistantMessage,
     blocks: Vec<Slot>,
     ids: CallIds,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Slot {
     index: usize,
     block: AssistantBlock,

@@ -88,8 +88,8 @@ pub struct ToolResultView {
 /// The only event type inside the program; `print` turns it into lines. Owned, cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The first event of a run.
-    RunStart { run_id: RunId },
+    /// The first event of a run. `started_at` is in milliseconds since 1970.
+    RunStart { run_id: RunId, started_at: u64 },
     /// `turn` counts from 1.
     TurnStart { turn: u32 },
     /// User, tool result and custom messages are complete; a reply is empty and `pending`.

@@ -52,7 +52,7 @@ pub fn short_id(id: &str) -> &str {
 
 /// Keeps the ids of the calls of one reply apart: a repeated one becomes `id-2`, `id-3`, …, or the next such id that
 /// is free. With a second part behind `|`, the first one is renamed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallIds {
     /// How often an id was asked for; those given out are keys too.
     uses: HashMap<String, u32>,

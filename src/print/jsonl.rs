@@ -176,7 +176,7 @@ impl Encoder {
         }
         let mut line = self.open(event.name(), ts, out);
         match event {
-            Event::RunStart { run_id } => line.field("runId", run_id),
+            Event::RunStart { run_id, started_at: _ } => line.field("runId", run_id),
             Event::TurnStart { turn } => line.field("turn", turn),
             Event::MessageStart { message } => line.field("message", message),
             Event::MessageUpdate { index, event, usage } => update(&mut line, *index, event, usage.as_deref()),

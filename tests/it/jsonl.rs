@@ -46,7 +46,7 @@ fn run_of(updates: Vec<Event>, end: &Arc<Message>) -> Vec<Event> {
     let user = Arc::new(Message::user("p", Vec::new(), 1));
     let pending = reply(Vec::new(), StopReason::Pending);
     let mut events = vec![
-        Event::RunStart { run_id: RunId::new("r1") },
+        Event::RunStart { run_id: RunId::new("r1"), started_at: 1 },
         Event::TurnStart { turn: 1 },
         Event::MessageStart { message: Arc::clone(&user) },
         Event::MessageEnd { message: Arc::clone(&user), entry_id: None },

@@ -161,7 +161,7 @@ fn ends(messages: Vec<Arc<Message>>, reason: Reason, error: Option<ErrorRecord>)
 
 /// `let me look` with a call, its result, then `text` with the given ending (OUT-21).
 fn two_turns(text: &str, stop_reason: StopReason, reason: Reason, error: Option<ErrorRecord>) -> Vec<Msg> {
-    let mut messages = vec![event(Event::RunStart { run_id: RunId::new("r") })];
+    let mut messages = vec![event(Event::RunStart { run_id: RunId::new("r"), started_at: 1 })];
     messages.extend(streamed("let me look", StopReason::ToolUse));
     messages.extend(tool("ls", json!({"path": "."}), None, Some(3)));
     messages.extend(streamed(text, stop_reason));

@@ -415,6 +415,6 @@ async fn a_call_knows_its_run_its_turn_and_the_enabled_tools() {
     });
     let replies = vec![calls(vec![echo("c1", "1")]), calls(vec![echo("c2", "2")]), text("d")];
     let run = Scene::new(replies).tool(curious).prompt("p").await;
-    let Event::RunStart { run_id } = &run.events[0] else { panic!("{}", run.short()) };
+    let Event::RunStart { run_id, .. } = &run.events[0] else { panic!("{}", run.short()) };
     assert_eq!(log.words(), [format!("{run_id}:1 c1 echo+fast+slow"), format!("{run_id}:2 c2 echo+fast+slow")]);
 }
