@@ -7,19 +7,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-
-use async_trait::async_trait;
-use serde_json::Value;
 
 use super::internal_record;
 use super::key_command::KeyCommand;
 use crate::config::{Env, EnvInherit, Settings, key_path};
-use crate::model::{EntryId, ErrorKind, ErrorRecord, Headers, Model, Secret};
-use crate::port::{self, Clock, OrphansReport};
+use crate::model::{ErrorKind, ErrorRecord, Headers, Model, Secret};
+use crate::port::Clock;
 use crate::process::mask::{MaskError, Masks, looks_secret};
 use crate::process::{
-    self, ChildEnv, EnvPolicy, Inherit, OrphanOutcome, ProcessIdentity, Remaining, Supervisor, SupervisorSettings,
+    self, ChildEnv, EnvPolicy, Inherit, Remaining, Supervisor, SupervisorSettings,
     refuse_depth,
 };
 use crate::provider::catalogue::{Catalogue, Connection};
@@ -157,53 +153,6 @@ impl Children {
         clock: &Arc<dyn Clock>,
     ) -> Option<KeyCommand> {
         KeyCommand::of(&model.provider, settings, cwd, &self.supervisor, &self.masks, clock)
-    }
-}
-
-/// The memo under which a tool that starts a process keeps what identifies it.
-const PROCESS_MEMO: &str = "proc";
-
-/// Ends what the tools of a dead process left running.
-pub(super) struct Orphans {
-    grace: Duration,
-    clock: Arc<dyn Clock>,
-}
-
-impl Orphans {
-    pub(super) fn new(grace: Duration, clock: &Arc<dyn Clock>) -> Self {
-        Self { grace, clock: Arc::clone(clock) }
-    }
-}
-
-#[async_trait]
-impl port::Orphans for Orphans {
-    async fn stop(&self, invocation: &EntryId, memos: &[(String, Value)]) -> OrphansReport {
-        let mut report = OrphansReport::default();
-        for (_, value) in memos.iter().filter(|(name, _)| name == PROCESS_MEMO) {
-            let Ok(identity) = serde_json::from_value::<ProcessIdentity>(value.clone()) else { continue };
-            let mut ended: Vec<String> = Vec::new();
-            if identity.pgid != 0 {
-                match process::stop_orphan(&identity, self.grace, &self.clock).await {
-                    OrphanOutcome::Gone => {}
-                    OrphanOutcome::Stopped { .. } => ended.push(format!("process group {}", identity.pgid)),
-                    OrphanOutcome::Left { pids, .. } if pids.is_empty() => {}
-                    OrphanOutcome::Left { reason, pids } => {
-                        let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-                        let message = format!("a killed run may have left process {}: {reason}", pids.join(", "));
-                        report.warnings.push(message);
-                    }
-                }
-            }
-            // What left the group, or was started when its starter died, carries the id of its call.
-            let swept = process::sweep_call(&identity, invocation.as_str(), &self.clock).await;
-            ended.extend(swept.iter().map(|pid| format!("process {pid}")));
-            if !ended.is_empty() {
-                let ended = ended.join(", ");
-                report.stopped = Some(format!("What it had left running was stopped: {ended}."));
-                report.warnings.push(format!("what a killed run had left running was stopped: {ended}"));
-            }
-        }
-        report
     }
 }
 

@@ -7,13 +7,9 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
-
 use crate::model::{
-    AssistantMessage, CancelCause, Content, EntryId, ErrorKind, ErrorRecord, Extra, Message, OperationResult, Reason,
-    Status, StopReason, ToolCall, ToolResultMessage,
+    AssistantMessage, CancelCause, EntryId, ErrorKind, ErrorRecord, Message, OperationResult, Reason, Status, StopReason,
 };
-use crate::turn::texts;
 
 /// A path of the tree, oldest first.
 pub(super) type Path = [(EntryId, Arc<Message>)];

@@ -28,7 +28,7 @@ use crate::cli::RunArgs;
 use crate::config::{self, Env, Settings};
 use crate::exit::Exit;
 use crate::harness::{AbortError, Drive, Harness, Input, Lane, Listener, Outcome, QueueError, RunError};
-use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, InboxKind, LaneEvent, Model, Status, Thinking};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, InboxKind, LaneEvent, Model, Status, Thinking};
 use crate::port::Clock;
 use crate::print::{
     self, AnswerFile, Finished, Handle, LimitsLine, ModelRef, Msg, Printer, PrinterGone, ResultLine, SESSION_VERSION,
@@ -165,8 +165,6 @@ impl Running {
         if !self.end_children(cause.is_some()).await {
             return verdict.exit();
         }
-        // Nobody waits until the memory of a long conversation is free.
-        drop(tokio::task::spawn_blocking(move || drop(agent)));
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(self.conclude(verdict, account, cause)).await
     }
@@ -359,8 +357,8 @@ impl Running {
                 }
             }
         };
-        // The last sync was made before the last claim; what is left may be rewritten.
-        drop((lane, harness));
+        // Nobody waits until the memory of a long conversation is free.
+        drop(tokio::task::spawn_blocking(move || drop((lane, harness))));
         kept.close().await;
         let archive_failed = screen.events.as_ref().is_some_and(|events| events.failure().is_some());
         let exit = if archive_failed { exit_unstored(exit) } else { exit };
@@ -422,7 +420,7 @@ impl Running {
             usage: UsageTotals::from(&account.usage),
             cost_usd: account.cost_usd(),
             usage_by_model: account.usage_by_model(),
-            pending_follow_ups: self.lane.inbox().iter().filter(|item| item.kind == InboxKind::FollowUp).count(),
+            pending_follow_ups: self.lane.inbox().iter().filter(|item| item.kind == InboxKind::FollowUp).fold(0, |count, _| count + 1),
             duration_ms: self.deadline.elapsed_ms(),
             api_duration_ms: account.api_ms,
             first_token_ms: account.first_token_ms,

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use serde_json::Map;
 
-use super::children::{self, Children, Key};
+use super::children::{Children, Key};
 use super::kept::Stored;
+use super::orphans::LeftRunning;
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
 use crate::config::{self, Confine, Env, JsonLevel, Origin, Settings};
@@ -111,7 +112,7 @@ impl Setup {
         options.models = Arc::clone(&self.router) as Arc<dyn Models>;
         options.tools.clone_from(&self.tools);
         options.inbox = inbox;
-        options.orphans = Some(Arc::new(children::Orphans::new(self.limits.grace, &self.clock)));
+        options.orphans = Some(Arc::new(LeftRunning { grace: self.limits.grace, clock: Arc::clone(&self.clock) }));
         options.lane_config = self.lane_config();
         options.settings = RunSettings { fallbacks: self.fallbacks.clone(), ..self.run.clone() };
         options.limits = self.limits;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value};
 
 use super::Row;
-use crate::app::recorder::storage_error;
+use crate::app::kept::storage_error;
 use crate::model::{Entry, EntryBody, EntryId, ErrorKind, ErrorRecord, MAIN_LANE, session::namespace};
 use crate::port::{BranchScan, EntryScan, Order, Store, StoreError};
 use crate::print::{Mask, Transcript, TranscriptHead, mask_json};
