@@ -281,7 +281,8 @@ fn told(identity: &ProcessIdentity, outcome: &OrphanOutcome) -> Option<String> {
     }
 }
 
-fn options(settings: &Settings, clock: &Arc<dyn Clock>) -> jsonl::Options {
+/// How session files are opened.
+pub(super) fn options(settings: &Settings, clock: &Arc<dyn Clock>) -> jsonl::Options {
     jsonl::Options {
         durability: match settings.session.durability {
             Durability::None => jsonl::Durability::None,
