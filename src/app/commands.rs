@@ -94,6 +94,7 @@ fn configured(args: ConfigArgs, env: &Env) -> Result<Told, ErrorRecord> {
     }
 }
 
+/// Where a command's configuration comes from.
 pub(super) fn sources<'a>(layers: &LayerArgs, env: &'a Env, cwd: PathBuf) -> Sources<'a> {
     Sources {
         config_file: layers.config.clone(),

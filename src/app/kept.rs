@@ -231,7 +231,8 @@ pub(super) fn storage_error(error: &StoreError) -> ErrorRecord {
     record.with_hint(format!("wait for {whom}, tell it something with pirn steer, or start another session with -s NAME"))
 }
 
-fn options(settings: &Settings, clock: &Arc<dyn Clock>) -> jsonl::Options {
+/// How session files are opened.
+pub(super) fn options(settings: &Settings, clock: &Arc<dyn Clock>) -> jsonl::Options {
     jsonl::Options {
         durability: match settings.session.durability {
             Durability::None => jsonl::Durability::None,

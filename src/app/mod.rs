@@ -14,6 +14,7 @@ mod kept;
 mod key_command;
 mod log;
 mod models;
+mod orphans;
 mod outputs;
 mod report;
 mod resume;

@@ -5,17 +5,27 @@
 //!
 //! Must not know: how arguments are parsed, how an item lies in the spool, how a run takes it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::recorder::storage_error;
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use tokio_util::sync::CancellationToken;
+
+use super::orphans::LeftRunning;
+use super::kept::storage_error;
 use super::report::Screen;
 use super::signals::Signals;
-use super::{interrupted, kept, sessions, setup};
-use crate::config::{self, Env, LockMode, Settings, Sources};
+use super::{commands, internal_record, interrupted, kept, sessions, setup};
+use crate::cli::{self, PromptIo, SteerArgs, UsageError};
+use crate::config::{self, Env, LockMode, Settings};
 use crate::exit::Exit;
+use crate::harness::{AbortError, Drive, Harness, Listener, Options, Outcome};
 use crate::model::session::namespace;
-use crate::model::{ErrorKind, ErrorRecord, LaneState, MAIN_LANE, Message, RunId, short_id};
-use crate::port::{Clock, Ids, SpoolKind, Store, UuidIds};
+use crate::model::{
+    AssistantHead, AssistantMessage, CancelCause, ErrorKind, ErrorRecord, Event, LaneEvent, LaneState, MAIN_LANE,
+    Message, RunId, StopReason, short_id,
+};
+use crate::port::{AssistantEvent, Clock, Ids, LlmRequest, Provider, SpoolKind, Store, UuidIds};
 use crate::session::jsonl;
 use crate::session::jsonl::lock::{Holder, Probe, probe};
 use crate::session::place::{Found, Library, Scope};
@@ -45,33 +55,60 @@ enum Owner {
     Unknown(String),
 }
 
+/// What a call did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Steered {
+    /// A sentence for stderr, without a final period.
+    pub notice: String,
+    pub warnings: Vec<String>,
+}
+
+impl Steered {
+    fn quietly(notice: String) -> Self {
+        Self { notice, warnings: Vec::new() }
+    }
+}
+
 /// Runs the command.
-#[expect(dead_code, reason = "called once the command line has the command")]
 pub(super) async fn command(
-    options: SteerOptions,
+    args: SteerArgs,
     env: &Env,
     screen: &Screen,
     mut signals: Signals,
     clock: &Arc<dyn Clock>,
 ) -> Exit {
     let steering = async {
-        let cwd = setup::working_directory(None)?;
+        let cwd = setup::working_directory(args.layers.cd.as_deref()).map_err(Failed::Error)?;
         // What a file says that no run would go by, such as one without trust, is left out of account with a warning.
-        let examined = config::examine(&Sources::new(env, cwd.clone()));
+        let examined = config::examine(&commands::sources(&args.layers, env, cwd.clone()));
         let warnings: Vec<String> =
             examined.errors.map(|errors| ErrorRecord::from(errors).message).into_iter().collect();
         screen.warn(&warnings);
-        let library = kept::library(&examined.settings, env, &cwd)?;
-        steer(&library, &examined.settings, &options, &UuidIds::new(), &**clock).await
+        let library = kept::library(&examined.settings, env, &cwd).map_err(Failed::Error)?;
+        let mut notice = |text: &str| screen.notice(Some(text));
+        let io = PromptIo::process(&cwd, examined.settings.input.stdin_wait, &**clock, &mut notice);
+        let text = if args.abort { String::new() } else { cli::steer_text(&args, io).await.map_err(Failed::Usage)? };
+        let (session, follow_up, abort) = (args.session.clone(), args.follow_up, args.abort);
+        let options = SteerOptions { session, follow_up, abort, text };
+        let steered = steer(&library, &examined.settings, &options, Arc::new(UuidIds::new()), clock).await;
+        steered.map_err(Failed::Error)
     };
-    match signals.unless(steering).await {
-        Ok(Ok(notice)) => {
-            screen.notice(Some(&notice));
+    match signals.unless(Box::pin(steering)).await {
+        Ok(Ok(steered)) => {
+            screen.warn(&steered.warnings);
+            screen.notice(Some(&steered.notice));
             Exit::OK
         }
-        Ok(Err(error)) => screen.fail(error, &**clock).await,
+        Ok(Err(Failed::Usage(error))) => screen.refuse(error, &**clock).await,
+        Ok(Err(Failed::Error(error))) => screen.fail(error, &**clock).await,
         Err(cause) => interrupted(cause),
     }
+}
+
+/// Why nothing was left.
+enum Failed {
+    Usage(UsageError),
+    Error(ErrorRecord),
 }
 
 /// Leaves a message or an abort for a session, and says for whom. With nobody to hear it, an abort is done here.
@@ -83,25 +120,25 @@ pub async fn steer(
     library: &Library,
     settings: &Settings,
     options: &SteerOptions,
-    ids: &dyn Ids,
-    clock: &dyn Clock,
-) -> Result<String, ErrorRecord> {
-    let what = kind(options, clock)?;
+    ids: Arc<dyn Ids>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Steered, ErrorRecord> {
+    let what = kind(options, &**clock)?;
     let found = choose(library, options.session.as_deref())?;
     if let Some(reason) = &found.damage {
         return Err(ErrorRecord::new(ErrorKind::Storage, format!("{}: {reason}", found.file.display())));
     }
     if options.abort && owner(&found, settings.session.lock) == Owner::Nobody {
-        match abort_unowned(&found).await {
+        match Box::pin(abort_unowned(&found, settings, &ids, clock)).await {
             // Somebody opened it in the meantime, and hears it.
             Err(error) if error.kind == ErrorKind::Busy => {}
             ended => return ended,
         }
     }
-    spool::leave(&found.file, MAIN_LANE, what, ids, clock)?;
+    spool::leave(&found.file, MAIN_LANE, what, &*ids, &**clock)?;
     // Asked again: a process that ended before the message was there did not hear it.
     let owner = owner(&found, settings.session.lock);
-    Ok(notice(options, &found, &owner))
+    Ok(Steered::quietly(notice(options, &found, &owner)))
 }
 
 /// What is left.
@@ -192,20 +229,96 @@ fn notice(options: &SteerOptions, found: &Found, owner: &Owner) -> String {
     }
 }
 
-/// Ends the run that a session was left in. Nobody has it open.
+/// Ends the run that a session was left in, without a request. What lies in the spool waits for the next run, as was
+/// said when it was left.
 ///
 /// # Errors
-/// It can not be ended here, or the session can not be read.
-#[expect(clippy::unused_async, reason = "a run is ended by what drives runs")]
-async fn abort_unowned(found: &Found) -> Result<String, ErrorRecord> {
+/// Kind `busy`: somebody has it open by now. Else it can not be read, written or understood.
+async fn abort_unowned(
+    found: &Found,
+    settings: &Settings,
+    ids: &Arc<dyn Ids>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Steered, ErrorRecord> {
     let session = short_id(&found.id);
-    match open_operation(found)? {
-        None => Ok(format!("session {session} has no unfinished run to end")),
-        Some(_) => Err(ErrorRecord::new(
-            ErrorKind::Usage,
-            format!("session {session} is not running, and ending what it left is not available in this version"),
-        )
-        .with_hint("pirn -c finishes it")),
+    let nothing = || Ok(Steered::quietly(format!("session {session} has no unfinished run to end")));
+    if open_operation(found)?.is_none() {
+        return nothing();
+    }
+    let file = jsonl::open(&found.file, kept::options(settings, clock)).await.map_err(|error| storage_error(&error))?;
+    let mut warnings = file.warnings().to_vec();
+    let file = Arc::new(file);
+    let grace = settings.limits.grace;
+    let mut options = Options::new(Arc::clone(&file) as Arc<dyn Store>, Arc::new(NoProvider));
+    options.limits.grace = grace;
+    options.orphans = Some(Arc::new(LeftRunning { grace, clock: Arc::clone(clock) }));
+    options.clock = Arc::clone(clock);
+    options.ids = Arc::clone(ids);
+    let record = |kind: ErrorKind, text: String| ErrorRecord::new(kind, text);
+    let harness = Harness::open(options).await.map_err(|error| record(error.kind(), error.to_string()))?;
+    let heard = Arc::new(Warnings::default());
+    let subscription = harness.subscribe(Arc::clone(&heard) as Arc<dyn Listener>);
+    let lane = harness.lane(MAIN_LANE).map_err(|error| record(error.kind(), error.to_string()))?;
+    let ended = match lane.abort(CancelCause::Steer).await {
+        Ok(_) => match lane.continue_(Drive::default()).await {
+            Ok(Outcome::Settled(_)) => {
+                Ok(Steered::quietly(format!("session {session} is not running; the run it was left in is ended")))
+            }
+            Ok(Outcome::Waiting(wait)) => Err(internal_record(&format!("a cancelled run waits: {wait:?}"))),
+            Err(error) => Err(record(error.kind(), error.to_string())),
+        },
+        // Whoever had it open in between has ended it.
+        Err(AbortError::NoActiveOperation) => nothing(),
+        Err(error) => Err(record(error.kind(), error.to_string())),
+    };
+    drop(subscription);
+    let synced = harness.close().await.map_err(|error| storage_error(&error));
+    // A failure costs nothing but space.
+    drop(file.close().await);
+    let mut steered = ended?;
+    synced?;
+    warnings.extend(heard.take());
+    steered.warnings = warnings;
+    Ok(steered)
+}
+
+/// Keeps warnings for stderr.
+#[derive(Default)]
+struct Warnings(Mutex<Vec<String>>);
+
+impl Warnings {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[async_trait]
+impl Listener for Warnings {
+    async fn on_event(&self, event: &LaneEvent) {
+        if let Event::Warning { message, .. } = &event.event {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(message.clone());
+        }
+    }
+}
+
+/// No model is asked while a run is ended.
+struct NoProvider;
+
+impl Provider for NoProvider {
+    fn stream(&self, request: Arc<LlmRequest>, _: CancellationToken) -> BoxStream<'static, AssistantEvent> {
+        let head = AssistantHead {
+            api: request.model.api.clone(),
+            provider: request.model.provider.clone(),
+            model: request.model.id.clone(),
+            timestamp: 0,
+        };
+        let error = internal_record("a request was made for a run that is to end");
+        let mut message = AssistantMessage::pending(&head);
+        message.stop_reason = StopReason::Error;
+        message.error_message = Some(error.message.clone());
+        message.error = Some(error);
+        let events = [AssistantEvent::Start(head), AssistantEvent::End(Box::new(message))];
+        stream::iter(events).boxed()
     }
 }
 

@@ -2,22 +2,33 @@
 //! it. Numbers of cases are those of the engine.
 
 use std::fs;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use pirn::app::steer::{SteerOptions, steer};
+use async_trait::async_trait;
+use pirn::app::steer::{SteerOptions, Steered, steer};
 use pirn::config::{LockMode, Settings};
+use pirn::harness::{Drive, Harness, Options as Made};
 use pirn::model::session::namespace;
-use pirn::model::{ErrorKind, ErrorRecord, LaneState, RunId, Write, short_id};
-use pirn::port::{Clock, Ids, Inbox, SpoolItem, SpoolKind, Store, SystemClock, UuidIds};
+use pirn::model::{AssistantBlock, ErrorKind, ErrorRecord, LaneModel, LaneState, RunId, Write, short_id};
+use pirn::port::{
+    Clock, EntryScan, Ids, Inbox, SpoolItem, SpoolKind, Store, SystemClock, Tool, ToolCtx, ToolOutput, ToolSpec,
+    UuidIds,
+};
+use pirn::process::Supervisor;
 use pirn::session::jsonl::{JsonlStore, Options, create, open};
 use pirn::session::place::{Library, inbox_dir};
 use pirn::session::spool::Spool;
+use pirn::testing::{CountingTool, Executions, FaultStore, Reply, ScriptedProvider, call};
+use serde_json::{Value, json};
+
+use crate::process::{runs, shell, start, supervisor};
 
 struct World {
     dir: tempfile::TempDir,
     clock: Arc<SystemClock>,
-    ids: UuidIds,
+    ids: Arc<UuidIds>,
     settings: Settings,
 }
 
@@ -26,7 +37,7 @@ impl World {
         Self {
             dir: tempfile::tempdir().unwrap(),
             clock: Arc::new(SystemClock::new()),
-            ids: UuidIds::new(),
+            ids: Arc::new(UuidIds::new()),
             settings: Settings::default(),
         }
     }
@@ -49,7 +60,43 @@ impl World {
     }
 
     async fn steer(&self, library: &Library, options: &SteerOptions) -> Result<String, ErrorRecord> {
-        steer(library, &self.settings, options, &self.ids, &*self.clock).await
+        let Steered { notice, warnings } = self.steer_with_warnings(library, options).await?;
+        assert_eq!(warnings, [""; 0]);
+        Ok(notice)
+    }
+
+    async fn steer_with_warnings(&self, library: &Library, options: &SteerOptions) -> Result<Steered, ErrorRecord> {
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        steer(library, &self.settings, options, self.ids.clone(), &clock).await
+    }
+
+    /// The session of a process that was killed in its run. `kill` says where.
+    async fn killed(
+        &self,
+        library: &Library,
+        tools: Vec<Arc<dyn Tool>>,
+        script: Vec<Reply>,
+        kill: impl FnOnce(&FaultStore),
+    ) -> PathBuf {
+        let id = self.ids.next_id();
+        library.prepare(false).unwrap();
+        let (path, now) = (library.new_path(&id, self.clock.now_ms()), self.clock.now_ms());
+        let options = Options::new("test", self.clock.clone());
+        let store = create(&path, library.new_header(&id, now), options).await.unwrap();
+        let faults = FaultStore::new(Arc::new(store));
+        kill(&faults);
+        let mut made = Made::new(faults.clone(), ScriptedProvider::new(script));
+        made.lane_config.model = LaneModel { provider: "fake".into(), model_id: "m1".into() };
+        made.lane_config.active_tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
+        made.tools = tools;
+        let harness = Harness::open(made).await.unwrap();
+        let lane = harness.lane("main").unwrap();
+        tokio::select! {
+            biased;
+            () = faults.killed() => {}
+            ended = lane.prompt("go", Drive::default()) => panic!("it was not killed: {ended:?}"),
+        }
+        path
     }
 
     fn items(&self, session: &Path) -> Vec<SpoolItem> {
@@ -228,4 +275,92 @@ async fn what_lies_in_the_spool_is_no_session_and_survives_the_next_opening_case
     spool.ack(&item.id);
     assert_eq!(again.poll().items, []);
     assert_eq!(library.list(pirn::session::place::Scope::All).unwrap().sessions.len(), 1);
+}
+
+/// The last result, the addresses of open operations that are left, and the texts of results of tools.
+fn ended(store: &JsonlStore) -> (Value, Vec<String>, String) {
+    let results = store.values(namespace::RESULT, "").unwrap();
+    let [(_, result)] = &results[..] else { panic!("{results:?}") };
+    let of_operations = [namespace::OP_META, namespace::OP_STATE, namespace::TOOL_ARGS, namespace::TOOL_MEMO];
+    let left = of_operations.iter().flat_map(|space| store.values(space, "").unwrap()).map(|(key, _)| key).collect();
+    let entries = store.scan_entries(&EntryScan::default()).unwrap();
+    let bodies: Vec<_> = entries.iter().map(|entry| &entry.body).collect();
+    (result.clone(), left, format!("{bodies:?}"))
+}
+
+#[tokio::test]
+async fn an_abort_without_an_owner_ends_what_a_killed_process_left_wherever_it_was_case_45() {
+    for n in 1..=11 {
+        let world = World::new();
+        let library = world.library("work");
+        let executions = Executions::new();
+        let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(CountingTool::boom().counted(&executions))];
+        let calls = Reply::blocks(vec![AssistantBlock::text("hi"), call("c1", "boom", &json!({}))]);
+        let script = vec![calls, Reply::text("done")];
+        let file = world.killed(&library, tools, script, |faults| faults.kill_after(n)).await;
+        let executed = executions.count();
+        let waits = world.steer(&library, &say("later")).await.unwrap();
+        assert!(waits.contains("it waits for the next run"), "{n}: {waits}");
+
+        let notice = world.steer(&library, &abort()).await.unwrap();
+        assert!(notice.ends_with("is not running; the run it was left in is ended"), "{n}: {notice}");
+        let store = open(&file, Options::new("test", world.clock.clone())).await.unwrap();
+        let (result, left, _) = ended(&store);
+        assert_eq!((&result["status"], &result["reason"]), (&json!("aborted"), &json!("interrupted")), "TX{n}");
+        assert_eq!((&result["cause"], left), (&json!("steer"), Vec::new()), "TX{n}");
+        assert_eq!(executions.count(), executed, "TX{n}: nothing is executed");
+        drop(store);
+        assert_eq!(world.items(&file).len(), 1, "TX{n}: what was said to wait waits");
+
+        let before = fs::read(&file).unwrap();
+        let notice = world.steer(&library, &abort()).await.unwrap();
+        assert!(notice.ends_with("has no unfinished run to end"), "{n}: {notice}");
+        assert_eq!(fs::read(&file).unwrap(), before, "TX{n}");
+    }
+}
+
+#[tokio::test]
+async fn an_abort_without_an_owner_also_stops_what_tools_had_started() {
+    /// Starts a process, keeps what identifies it, and never comes back.
+    struct Starter {
+        spec: ToolSpec,
+        supervisor: Supervisor,
+        pids: Arc<Mutex<Vec<u32>>>,
+    }
+
+    #[async_trait]
+    impl Tool for Starter {
+        fn spec(&self) -> &ToolSpec {
+            &self.spec
+        }
+
+        async fn call(&self, _: Value, ctx: ToolCtx) -> ToolOutput {
+            let (child, _output, pids) = start(&self.supervisor, shell("echo $$; exec sleep 300"), 1).await;
+            *self.pids.lock().unwrap() = pids;
+            let identity = serde_json::to_value(child.identity()).unwrap();
+            // It is nobody's from here on, as after the death of its pirn.
+            child.leave();
+            ctx.memos.set("proc", identity).await.unwrap();
+            std::future::pending().await
+        }
+    }
+
+    let world = World::new();
+    let library = world.library("work");
+    let pids = Arc::<Mutex<Vec<u32>>>::default();
+    let supervisor = supervisor(Duration::from_secs(600), false);
+    let starter = Starter { spec: CountingTool::boom().spec().clone(), supervisor, pids: pids.clone() };
+    let script = vec![Reply::blocks(vec![call("c1", "boom", &json!({}))])];
+    let kill = |faults: &FaultStore| faults.kill_after_side(namespace::TOOL_MEMO, 1);
+    let file = world.killed(&library, vec![Arc::new(starter)], script, kill).await;
+    let pid = pids.lock().unwrap()[0];
+    assert!(runs(pid));
+    let steered = world.steer_with_warnings(&library, &abort()).await.unwrap();
+    assert!(!runs(pid));
+    let [warning] = &steered.warnings[..] else { panic!("{:?}", steered.warnings) };
+    assert!(warning.contains(&pid.to_string()) && warning.contains("was stopped"), "{warning}");
+    let store = open(&file, Options::new("test", world.clock.clone())).await.unwrap();
+    let (_, left, texts) = ended(&store);
+    assert_eq!(left, [""; 0]);
+    assert!(texts.contains("Processes it had started were still running and were stopped."), "{texts}");
 }
