@@ -110,7 +110,7 @@ fn each_event_of_a_durable_run_has_its_line_or_none() {
 fn lines_of_a_dead_processs_work_say_so_and_no_others() {
     let answer = text("x", StopReason::Stop);
     let mut marked = vec![
-        Event::RunStart { run_id: RunId::new("r1") },
+        Event::RunStart { run_id: RunId::new("r1"), started_at: 1 },
         Event::TurnStart { turn: 1 },
         Event::MessageStart { message: Arc::clone(&answer) },
         Event::MessageUpdate { index: 0, event: BlockEvent::TextStart, usage: None },
@@ -214,7 +214,7 @@ fn starts(turn: u32, recovery: bool) -> Told {
 }
 
 fn fresh(id: &str) -> Told {
-    (Event::RunStart { run_id: RunId::new(id) }, false)
+    (Event::RunStart { run_id: RunId::new(id), started_at: 1 }, false)
 }
 
 fn resumed() -> Told {

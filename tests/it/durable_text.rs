@@ -37,7 +37,7 @@ fn handler(kind: HandlerKind) -> Msg {
 }
 
 fn starts(run: &str) -> Msg {
-    event(Event::RunStart { run_id: RunId::new(run) })
+    event(Event::RunStart { run_id: RunId::new(run), started_at: 1 })
 }
 
 fn resumes() -> Msg {
