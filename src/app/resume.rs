@@ -52,8 +52,13 @@ pub(super) fn next(
     if can_continue {
         return Ok(Next::Continue);
     }
-    Err(ErrorRecord::new(ErrorKind::Usage, "nothing to continue: this session has no open question")
-        .with_hint("pirn -c \"PROMPT\" goes on with a new one"))
+    Err(nothing())
+}
+
+/// There is nothing to continue.
+pub(super) fn nothing() -> ErrorRecord {
+    ErrorRecord::new(ErrorKind::Usage, "nothing to continue: this session has no open question")
+        .with_hint("pirn -c \"PROMPT\" goes on with a new one")
 }
 
 fn finished(path: &Path, result: Option<&OperationResult>) -> Option<Finished> {

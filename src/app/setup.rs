@@ -239,7 +239,12 @@ pub(super) async fn build(
     let tool_names: Vec<String> = tools.iter().map(|tool| tool.spec().name.clone()).collect();
     // An operation that is open goes on with the tools it has.
     let mut known = names;
-    known.extend(captured.iter().flat_map(|captured| captured.active_tool_names.clone()));
+    let more = captured.iter().flat_map(|captured| &captured.active_tool_names);
+    for name in more {
+        if !known.contains(name) {
+            known.push(name.clone());
+        }
+    }
     let tools = if known.len() == tool_names.len() {
         tools
     } else {

@@ -318,6 +318,13 @@ async fn begin(
     setup: &Setup,
     clock: &Arc<dyn Clock>,
 ) -> Result<Begun, ErrorRecord> {
+    if prompt.is_none() && kept.stored.is_none() && kept.resumed {
+        // Nothing was ever said there, and looking at it is no reason to write to it.
+        let waits = kept.inbox(clock).is_some_and(|inbox| !inbox.poll().items.is_empty());
+        if !waits {
+            return Err(resume::nothing());
+        }
+    }
     let options = setup.options(Arc::clone(&kept.store), &kept.id, kept.session_ref(), kept.inbox(clock));
     let harness = Harness::open(options).await.map_err(|error| unopened(&error))?;
     let lane = harness.lane(MAIN_LANE).map_err(|error| ErrorRecord::new(error.kind(), error.to_string()))?;

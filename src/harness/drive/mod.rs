@@ -21,7 +21,7 @@ use super::options::{Blocked, Drive, Outcome, Settled, Wait};
 use super::phase::{self, Facts, cancel, checkpoint, start};
 use super::plan::Plan;
 use crate::model::{
-    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
+    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId, Status,
 };
 use crate::port::{HookPoint, HookScope};
 
@@ -134,7 +134,8 @@ impl<'a> Driver<'a> {
         let text = lane
             .and_then(|lane| lane.messages_since(result.from_tip_id.as_ref()).into_iter().rev().find_map(last_text))
             .unwrap_or_default();
-        let error = self.failure.take().or_else(|| {
+        let failure = self.failure.take().filter(|_| result.status == Status::Failed);
+        let error = failure.or_else(|| {
             let kind = result.error_kind?;
             let error = result.error.as_ref()?;
             Some(ErrorRecord::new(kind, error.message.clone()))
@@ -287,18 +288,17 @@ impl<'a> Driver<'a> {
     async fn checkpoint(&mut self, open: Open) -> Result<Step, Halt> {
         super::import::spool(self.core, self.lane).await?;
         let planned = self
-            .go_on(|lane, open, facts| match checkpoint::boundary(lane, open, facts)? {
-                checkpoint::Boundary::Next(plan) => Ok((Some(*plan), Some(checkpoint::warnings(lane, open, facts)))),
-                checkpoint::Boundary::MayFinish => Ok((None, None)),
+            .go_on(|lane, open, facts| {
+                let warnings = self.untold(checkpoint::warnings(lane, open, facts));
+                match checkpoint::boundary(lane, open, warnings, facts)? {
+                    checkpoint::Boundary::Next(plan) => Ok((Some(*plan), true)),
+                    checkpoint::Boundary::MayFinish => Ok((None, false)),
+                }
             })
             .await?;
         match planned {
-            None => Ok(Step::Continue),
-            Some(Some(warnings)) => {
-                self.warn_once(warnings);
-                Ok(Step::Continue)
-            }
-            Some(None) => self.finish(open).await,
+            None | Some(true) => Ok(Step::Continue),
+            Some(false) => self.finish(open).await,
         }
     }
 
@@ -344,13 +344,11 @@ impl<'a> Driver<'a> {
         Ok(Step::Continue)
     }
 
-    /// Tells that most of a limit is used, once in this process.
-    fn warn_once(&self, warnings: Vec<(&'static str, String)>) {
-        for (code, message) in warnings {
-            if self.core.warned().insert((self.operation.clone(), code)) {
-                self.emit(Event::Warning { code: code.to_owned(), message });
-            }
-        }
+    /// The warnings that this process has not told yet.
+    fn untold(&self, warnings: Vec<(&'static str, String)>) -> Vec<Event> {
+        let mut warned = self.core.warned();
+        let untold = warnings.into_iter().filter(|(code, _)| warned.insert((self.operation.clone(), code)));
+        untold.map(|(code, message)| Event::Warning { code: code.to_owned(), message }).collect()
     }
 
     /// The operation is to end: what had started is settled, then it ends.
