@@ -20,7 +20,7 @@ fn with_usage(usages: &[Value]) -> Reply {
 
 fn result_of(server: &Server, args: &[&str]) -> (Output, Value) {
     let args = ["--json=result"].iter().chain(args).chain(&["x"]);
-    let output = Pirn::of_server(server, args).file("a.txt", "alpha").run();
+    let output = Pirn::of_server(server, args).once().file("a.txt", "alpha").run();
     let result = output.result();
     (output, result)
 }

@@ -77,7 +77,7 @@ fn a_run_that_did_not_finish_goes_on_from_the_same_messages() {
         let count = replies.len();
         let server = after(replies);
         let place = Place::new();
-        let first = Pirn::of_server(&server, ["--max-turns", turns, "a"]).at(&place).run();
+        let first = Pirn::of_server(&server, ["--max-turns", turns, "a"]).at(&place).once().run();
         assert_eq!((first.code(), server.requests().len()), (code, count), "{first:?}");
         // In text and in JSON by turns.
         let is_text = row % 2 == 0;
@@ -140,7 +140,7 @@ fn a_prompt_behind_a_run_that_failed_stands_in_a_conversation_servers_take() {
     let server = after(vec![chat_tool("ls", json!({})), chat_error(500, "x", "broken"), broken()]);
     let place = Place::new();
     for (args, code) in [(["a"].as_slice(), 75), (&["-c", "b"], 75), (&["-c", "c"], 0)] {
-        assert_eq!(Pirn::of_server(&server, args.iter().copied()).at(&place).run().code(), code);
+        assert_eq!(Pirn::of_server(&server, args.iter().copied()).at(&place).once().run().code(), code);
     }
     let said = ["user: a", "assistant! ls", "tool: [empty directory]", "user: b", "user: c"];
     assert_eq!(talk(&server.bodies()[3]), said);

@@ -20,7 +20,7 @@ enum Call {
     Demo(&'static [&'static str]),
     /// Just these arguments.
     Bare(&'static [&'static str]),
-    /// With a server that gives this answer to every request.
+    /// With a server that gives this answer to every request, none of which is sent again.
     Server(fn() -> Reply, &'static [&'static str]),
     /// With a server that never answers, until a signal comes.
     Signal(Signal),
@@ -172,7 +172,7 @@ impl Call {
         match self {
             Self::Demo(args) => Pirn::demo(with(args)).run(),
             Self::Bare(args) => Pirn::new(with(args)).run(),
-            Self::Server(_, args) => Pirn::of_server(server.unwrap(), with(args)).run(),
+            Self::Server(_, args) => Pirn::of_server(server.unwrap(), with(args)).once().run(),
             Self::Signal(signal) => {
                 let server = server.unwrap();
                 let before = server.requests().len();
@@ -299,8 +299,8 @@ fn documented_code(kind: &str) -> i32 {
 fn every_error_kind_can_be_shown_offline_with_its_code() {
     for kind in ErrorKind::ALL {
         let word = kind.as_str();
-        let text = Pirn::demo([format!("fail {word}")]).run();
-        let stream = Pirn::demo(["--json".to_owned(), format!("fail {word}")]).run();
+        let text = Pirn::demo([format!("fail {word}")]).once().run();
+        let stream = Pirn::demo(["--json".to_owned(), format!("fail {word}")]).once().run();
         assert_eq!(text.code(), documented_code(word), "{word}");
         assert_eq!(stream.code(), text.code(), "{word}");
         assert_eq!(text.stdout, "", "{word}");
@@ -330,7 +330,7 @@ fn a_refused_key_fails_alike_with_text_and_json_out01() {
 fn a_rate_limit_is_never_an_answer_out02() {
     let limited = || chat_error(429, "rate_limit_exceeded", "Rate limit reached").header("retry-after", "7");
     let server = Server::start([]).then_always(limited());
-    let text = Pirn::of_server(&server, ["x"]).run();
+    let text = Pirn::of_server(&server, ["x"]).once().run();
     assert_eq!((text.code(), text.stdout.as_str()), (75, ""));
     let message = text.stderr.lines().filter(|line| line.starts_with("pirn: ")).count();
     assert_eq!(message, 1, "{}", text.stderr);
@@ -339,7 +339,7 @@ fn a_rate_limit_is_never_an_answer_out02() {
         "status and delay: {}",
         text.stderr
     );
-    let stream = Pirn::of_server(&server, ["--json", "x"]).run();
+    let stream = Pirn::of_server(&server, ["--json", "x"]).once().run();
     let result = stream.result();
     assert_eq!(result["error"]["kind"], "rate_limit");
     assert_eq!(result["error"]["retryAfterMs"], 7000);
@@ -353,10 +353,10 @@ fn an_empty_answer_is_an_error_out08() {
     let thoughts = || sse(&[chunk(&json!({"reasoning_content": "hm"}), None), chunk(&json!({}), Some("stop"))]);
     for reply in [nothing(), thoughts()] {
         let server = Server::start([]).then_always(reply);
-        let text = Pirn::of_server(&server, ["x"]).run();
+        let text = Pirn::of_server(&server, ["x"]).once().run();
         assert_eq!((text.code(), text.stdout.as_str()), (1, ""));
         assert!(text.stderr.starts_with("pirn: empty: "), "{}", text.stderr);
-        let stream = Pirn::of_server(&server, ["--json", "x"]).run();
+        let stream = Pirn::of_server(&server, ["--json", "x"]).once().run();
         assert_eq!(stream.result()["error"]["kind"], "empty");
         assert_eq!(stream.result()["error"]["retryable"], true);
     }
@@ -423,7 +423,7 @@ fn every_stream_follows_the_grammar() {
     for (name, replies, code) in scripts {
         for mode in ["--json", "--json=messages", "--json=result"] {
             let server = Server::start(replies.clone());
-            let output = Pirn::of_server(&server, [mode, "x"]).run();
+            let output = Pirn::of_server(&server, [mode, "x"]).once().run();
             assert_eq!(output.code(), code, "{name}: {output:?}");
             let lines = grammar::check(&output.stdout);
             assert_eq!(lines.len() == 1, mode == "--json=result", "{name}");

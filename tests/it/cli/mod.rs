@@ -180,6 +180,18 @@ impl Pirn {
         self
     }
 
+    /// The same call, in which a request that fails is not sent again.
+    pub(crate) fn once(mut self) -> Self {
+        self.args.splice(..0, ["--set", "retry.enabled=false"].map(OsString::from));
+        self
+    }
+
+    /// The same call, in which failed requests are sent again as ever, but soon.
+    pub(crate) fn soon(mut self) -> Self {
+        self.args.splice(..0, ["--set", "retry.base_delay=1ms"].map(OsString::from));
+        self
+    }
+
     pub(crate) fn stdin(mut self, stdin: Stdin) -> Self {
         self.stdin = stdin;
         self

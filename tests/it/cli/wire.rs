@@ -1,5 +1,5 @@
 //! Chat Completions end to end: what servers send and what the binary makes of it, and what it sends itself
-//! (cases NET-01 to NET-31, MSG-03, MSG-04). One attempt, no sessions yet.
+//! (cases NET-01 to NET-31, MSG-03, MSG-04), in one attempt per request.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,7 @@ fn run(replies: impl IntoIterator<Item = Reply>) -> (Output, Vec<Value>) {
 fn run_with(replies: impl IntoIterator<Item = Reply>, args: &[&str]) -> (Output, Vec<Value>) {
     let server = Server::start(replies);
     let call = Pirn::of_server(&server, ["--json"].iter().chain(args).chain(&["x"]));
-    let output = call.file("a.txt", "alpha").file("b.txt", "beta").run();
+    let output = call.once().file("a.txt", "alpha").file("b.txt", "beta").run();
     server.assert_clean();
     (output, server.bodies())
 }
@@ -45,7 +45,7 @@ fn run_with(replies: impl IntoIterator<Item = Reply>, args: &[&str]) -> (Output,
 /// Runs a reply in text mode: exit code, stdout, stderr.
 fn text_mode(reply: Reply) -> (i32, String, String) {
     let server = Server::start([reply]);
-    let output = Pirn::of_server(&server, ["x"]).run();
+    let output = Pirn::of_server(&server, ["x"]).once().run();
     server.assert_clean();
     (output.code(), output.stdout.clone(), output.stderr)
 }
@@ -234,7 +234,7 @@ fn a_stream_that_goes_quiet_ends_at_the_idle_limit_net_12() {
     ] {
         let server = Server::start([reply]);
         let args = ["--json", "--set", "limits.idle_timeout=1s", "x"];
-        let output = Pirn::of_server(&server, args).run();
+        let output = Pirn::of_server(&server, args).once().run();
         let result = output.result();
         assert_eq!(
             (output.code(), &result["error"]["kind"], &result["text"]),
@@ -252,7 +252,7 @@ fn a_stream_that_goes_quiet_ends_at_the_idle_limit_net_12() {
     });
     let server = Server::start([pings.hold()]);
     let limits = ["--set", "limits.idle_timeout=9s", "--set", "limits.progress_timeout=1s"];
-    let output = Pirn::of_server(&server, ["--json"].iter().chain(&limits).chain(&["x"])).run();
+    let output = Pirn::of_server(&server, ["--json"].iter().chain(&limits).chain(&["x"])).once().run();
     assert_eq!(output.code(), 75, "{}", output.stderr);
     assert_eq!(output.result()["error"]["message"], "openai: progress timeout: no model event for 1 s");
 }
