@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::super::core::{Core, Halt};
 use super::super::error::Fault;
@@ -61,10 +61,14 @@ struct Done {
 }
 
 /// What a running call reports.
-struct Progress {
-    result: EntryId,
-    call: ToolCall,
-    update: ToolUpdate,
+enum Report {
+    Progress {
+        result: EntryId,
+        call: ToolCall,
+        update: ToolUpdate,
+    },
+    /// Everything before it is told and kept.
+    Drained(oneshot::Sender<()>),
 }
 
 /// The tools of a batch, as they are when it starts.
@@ -134,6 +138,8 @@ impl Driver<'_> {
 
     /// One call after another: cleared, run and placed.
     async fn one_by_one(&mut self, batch: &ToolBatch, shop: &Shop, rerun: Vec<Cleared>) -> Result<(), Halt> {
+        // The result of a call that was interrupted.
+        self.place_front(false).await?;
         for cleared in rerun {
             self.run_all(batch, shop, vec![cleared]).await?;
             self.place_front(false).await?;
@@ -323,7 +329,7 @@ impl Driver<'_> {
     /// Runs cleared calls together, at most `max_parallel` at a time, and stores each outcome as it comes.
     async fn run_all(&mut self, batch: &ToolBatch, shop: &Shop, ready: Vec<Cleared>) -> Result<(), Halt> {
         let mut waiting: VecDeque<Cleared> = ready.into();
-        let (progress, mut reports) = mpsc::channel::<Progress>(UPDATES_MAX);
+        let (sender, mut reports) = mpsc::channel::<Report>(UPDATES_MAX);
         let mut running: FuturesUnordered<BoxFuture<'_, Done>> = FuturesUnordered::new();
         let most = self.core.options.limits.max_parallel.max(1);
         let mut kept = Kept::default();
@@ -344,7 +350,7 @@ impl Driver<'_> {
                     this.core.bus.barrier().await?;
                 }
                 for cleared in begun {
-                    running.push(Box::pin(this.call(batch, shop, cleared, progress.clone())));
+                    running.push(Box::pin(this.call(batch, shop, cleared, sender.clone())));
                 }
             }
             tokio::select! {
@@ -394,7 +400,7 @@ impl Driver<'_> {
     }
 
     /// The running call, the hook behind it, and its outcome.
-    async fn call(&self, batch: &ToolBatch, shop: &Shop, cleared: Cleared, progress: mpsc::Sender<Progress>) -> Done {
+    async fn call(&self, batch: &ToolBatch, shop: &Shop, cleared: Cleared, reports: mpsc::Sender<Report>) -> Done {
         let Cleared { record, call, tool, args, terminate, context, .. } = cleared;
         let done = |output: ToolOutput, duration_ms, stop, notes| Done {
             record: record.clone(),
@@ -420,14 +426,18 @@ impl Driver<'_> {
         while let Some(event) = run.next().await {
             match event {
                 ToolProgress::Update(update) => {
-                    let report = Progress { result: record.result_entry_id.clone(), call: call.clone(), update };
+                    let result = record.result_entry_id.clone();
                     // The receiver lives as long as this future does.
-                    drop(progress.send(report).await);
+                    drop(reports.send(Report::Progress { result, call: call.clone(), update }).await);
                 }
                 ToolProgress::Done(found) => ran = Some(found),
             }
         }
         let Some(ran) = ran else { return done(CallFailure::Cancelled.into_output(), None, false, Vec::new()) };
+        // Nothing of its progress is told or kept behind its end.
+        let (drained, told) = oneshot::channel();
+        drop(reports.send(Report::Drained(drained)).await);
+        drop(told.await);
         let mut output = ran.output;
         output.terminate |= terminate;
         output.content.extend(context.into_iter().map(Content::text));
@@ -478,8 +488,15 @@ impl Driver<'_> {
     }
 
     /// Tells progress, and keeps it where it is worth it.
-    async fn report(&self, report: Progress, kept: &mut Kept) -> Result<(), Halt> {
-        let Progress { result, call, update } = report;
+    async fn report(&self, report: Report, kept: &mut Kept) -> Result<(), Halt> {
+        let (result, call, update) = match report {
+            Report::Progress { result, call, update } => (result, call, update),
+            Report::Drained(drained) => {
+                // A call that was dropped does not wait for it.
+                let _waits = drained.send(());
+                return Ok(());
+            }
+        };
         if let Some(live) = self.core.live().get_mut(self.lane)
             && let Some(tool) = live.tools.iter_mut().find(|tool| tool.tool_call_id == call.id)
         {

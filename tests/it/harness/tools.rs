@@ -1,0 +1,617 @@
+//! Cases 26 to 33, 114, 117, 122 to 124 and 128: the calls of a reply, together or one by one.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pirn::harness::Options;
+use pirn::model::session::namespace;
+use pirn::model::{
+    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, EntryBody, Event, Reason, Replay, Status, StopReason,
+    Write,
+};
+use pirn::port::{
+    AfterToolAnswer, AssistantEvent, BeforeToolAnswer, Clock, Common, Execution, Tool, ToolCtx, ToolOutput, ToolSpec,
+};
+use pirn::testing::{Act, CountingTool, Reply, call};
+use pirn::turn::texts;
+use serde_json::{Value, json};
+
+use super::recovery::{blocks, killed_after, reply_at, result_at, told};
+use super::watch::Watch;
+use super::world::{World, baseline, calls, echo, say, usage};
+
+fn boom(id: &str) -> AssistantBlock {
+    call(id, "boom", &json!({}))
+}
+
+fn slow(id: &str) -> AssistantBlock {
+    call(id, "slow", &json!({}))
+}
+
+/// `slow` gives `slowed` after a second.
+fn slowish(world: &World, replay: Replay) -> impl FnOnce(&mut Options) + use<> {
+    let schema = json!({"type": "object", "properties": {}});
+    let tool = CountingTool::echo().named("slow").schema(schema).replay(replay).delayed(Duration::from_secs(1));
+    let tool = Arc::new(tool.counted(&world.executions));
+    move |options| options.tools[2] = tool
+}
+
+/// The words of the calls' states.
+fn statuses(world: &World) -> Vec<String> {
+    statuses_of(&world.state())
+}
+
+fn statuses_of(state: &Value) -> Vec<String> {
+    let calls = state["batch"]["calls"].as_array().cloned().unwrap_or_default();
+    calls.iter().map(|call| word_of(&call["status"])).collect()
+}
+
+fn word_of(status: &Value) -> String {
+    match status {
+        Value::String(word) => word.clone(),
+        other => other["at"].as_str().or_else(|| other["status"].as_str()).unwrap_or_default().to_owned(),
+    }
+}
+
+/// What each transaction did with the states of calls, one line each.
+fn history(transactions: &[Vec<Write>]) -> Vec<String> {
+    let of = |writes: &Vec<Write>| {
+        writes.iter().find_map(|write| match write {
+            Write::Set { namespace, value, .. } if namespace == namespace::OP_STATE && value["at"] == "tools" => {
+                Some(statuses_of(value).join(" "))
+            }
+            _ => None,
+        })
+    };
+    transactions.iter().filter_map(of).collect()
+}
+
+/// The events of calls, with the ids of calls.
+fn tool_events(process: &super::world::Process) -> Vec<String> {
+    let word = |told: pirn::model::LaneEvent| {
+        let mark = if told.recovery { " R" } else { "" };
+        match told.event {
+            Event::ToolStart { tool_call_id, .. } => Some(format!("start {tool_call_id}{mark}")),
+            Event::ToolEnd { tool_call_id, .. } => Some(format!("end {tool_call_id}{mark}")),
+            _ => None,
+        }
+    };
+    process.heard.events().into_iter().filter_map(word).collect()
+}
+
+/// Replies that end with calls, then `done`.
+fn then_done(content: Vec<AssistantBlock>) -> Vec<Reply> {
+    vec![calls(content), say("done")]
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_of_a_parallel_batch_are_placed_in_the_order_of_their_calls_case_26() {
+    let world = World::new().await;
+    let script = then_done(vec![slow("c1"), echo("c2", "v")]);
+    let process = world.process_with(script, slowish(&world, Replay::Never)).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (note, store) = (seen.clone(), world.store.clone());
+    process.faults.on_commit(8, move || {
+        let state = store.values(namespace::OP_STATE, "").unwrap()[0].1.clone();
+        *note.lock().unwrap() = statuses_of(&state);
+    });
+    process.prompt("go").await.result();
+    assert_eq!(*seen.lock().unwrap(), ["effect_pending", "outcome_ready"]);
+    assert_eq!((world.tree().as_str(), world.texts()[3].as_str()), ("u a r r a", "v"));
+    assert_eq!(tool_events(&process), ["start c1", "start c2", "end c2", "end c1"]);
+    let placed = process.faults.transactions().into_iter().filter(|writes| {
+        let results = writes.iter().filter(|write| matches!(write, Write::Entry { .. }));
+        results.count() == 2
+    });
+    assert_eq!(placed.count(), 1, "one transaction places both");
+    let names = told(&process).join(" ");
+    assert!(
+        names.contains(
+            "tool_end tool_end message_start message_end entry_added message_start message_end entry_added turn_end"
+        ),
+        "{names}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ended_is_told_while_another_one_runs_case_26() {
+    let world = World::new().await;
+    let process =
+        world.process_with(then_done(vec![slow("c1"), echo("c2", "v")]), slowish(&world, Replay::Never)).await;
+    let half = async {
+        world.executions.begun(2).await;
+        world.clock.sleep(Duration::from_millis(500)).await;
+        tool_events(&process)
+    };
+    let (ended, half) = tokio::join!(process.prompt("go"), half);
+    ended.result();
+    assert_eq!(half, ["start c1", "start c2", "end c2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_staged_result_waits_for_the_interrupted_call_before_it_case_27() {
+    let world = World::new().await;
+    let script = then_done(vec![slow("c1"), echo("c2", "v")]);
+    let first = world.process_with(script, slowish(&world, Replay::Never)).await;
+    first.faults.kill_after(8);
+    first.prompt("go").await.killed();
+    assert_eq!((statuses(&world).join(" "), world.executions.count()), ("effect_pending outcome_ready".to_owned(), 2));
+    let next = world.process(vec![say("done")]).await;
+    next.go_on().await.result();
+    assert_eq!(world.executions.count(), 2);
+    assert_eq!(tool_events(&next), ["start c1 R", "end c1 R"]);
+    assert_eq!(world.tree(), "u a r r a");
+    assert_eq!(
+        (blocks(&result_at(&world, 2)), world.texts()[3].as_str()),
+        (vec![texts::TOOL_INTERRUPTED.to_owned()], "v")
+    );
+    assert_eq!((next.provider.count(), world.open_addresses()), (1, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_on_both_sides_of_a_kill_keep_their_order_case_28() {
+    let world = killed_after(6, then_done(vec![echo("c1", "a"), echo("c2", "b")])).await;
+    assert_eq!(statuses(&world), ["effect_pending", "planned"]);
+    let watch = Watch::new().shared();
+    let next = world.process_with(vec![say("done")], |options| options.hooks = vec![watch.clone()]).await;
+    next.go_on().await.result();
+    let asked = watch.asked().join(" ");
+    assert!(asked.contains("before_tool c2") && !asked.contains("before_tool c1"), "{asked}");
+    assert!(asked.contains("after_tool c1") && asked.contains("after_tool c2"), "{asked}");
+    assert_eq!(world.texts(), ["go", "", "a", "b", "done"]);
+    let begun = tool_events(&next).into_iter().filter(|word| word.starts_with("start")).collect::<Vec<_>>();
+    assert_eq!(begun, ["start c1 R", "start c2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_sequential_tool_makes_its_batch_sequential_case_29() {
+    let world = World::new().await;
+    let tool = Arc::new(CountingTool::boom().counted(&world.executions).execution(Execution::Sequential));
+    let script = then_done(vec![boom("c1"), echo("c2", "v")]);
+    let process = world.process_with(script, |options| options.tools[1] = tool).await;
+    process.prompt("go").await.result();
+    assert_eq!(
+        history(&process.faults.transactions()),
+        [
+            "planned planned",
+            "effect_pending planned",
+            "outcome_ready planned",
+            "completed planned",
+            "completed effect_pending",
+            "completed outcome_ready",
+        ]
+    );
+    assert_eq!(world.tree(), "u a r r a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_call_of_a_sequential_batch_is_placed_before_the_next_one_is_cleared_case_29() {
+    let sequential = |options: &mut Options| options.settings.tool_execution = pirn::model::Execution::Sequential;
+    let world = World::new().await;
+    let first = world.process_with(then_done(vec![boom("c1"), echo("c2", "v")]), sequential).await;
+    first.faults.kill_after(6);
+    first.prompt("go").await.killed();
+    let next = world.process_with(vec![say("done")], sequential).await;
+    next.go_on().await.result();
+    assert_eq!(
+        history(&next.faults.transactions()),
+        ["outcome_ready planned", "completed planned", "completed effect_pending", "completed outcome_ready"]
+    );
+    assert_eq!(tool_events(&next), ["start c1 R", "end c1 R", "start c2", "end c2"]);
+    assert_eq!(world.tree(), "u a r r a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_ends_when_every_result_asks_for_it_case_30() {
+    for all in [true, false] {
+        let world = World::new().await;
+        let done = CountingTool::boom().counted(&world.executions).terminating();
+        let script = then_done(vec![boom("c1"), if all { boom("c2") } else { echo("c2", "v") }]);
+        let process = world.process_with(script, |options| options.tools[1] = Arc::new(done)).await;
+        let checkpoint = Arc::new(Mutex::new(Value::Null));
+        let (seen, store) = (checkpoint.clone(), world.store.clone());
+        process.faults.on_commit(10, move || {
+            *seen.lock().unwrap() = store.values(namespace::OP_STATE, "").unwrap()[0].1.clone();
+        });
+        let result = process.prompt("go").await.result();
+        let state = checkpoint.lock().unwrap().clone();
+        assert_eq!(state["at"], "checkpoint");
+        if all {
+            assert_eq!(state["continuation"], json!({"kind": "may_finish", "includeFinalAssistant": false}));
+            let found = (result.status, result.reason, result.stop_reason, result.completion.as_deref());
+            let expected = (Status::Completed, Reason::ToolTerminated, Some(StopReason::ToolUse), Some("tools"));
+            assert_eq!((found, result.final_entry_id.clone()), (expected, None));
+            assert_eq!((process.provider.count(), world.tree().as_str()), (1, "u a r r"));
+        } else {
+            assert_eq!(state["continuation"]["kind"], "need_assistant");
+            assert_eq!((process.provider.count(), result.reason), (2, Reason::Completed));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_truncated_reply_do_not_run_case_31() {
+    let world = World::new().await;
+    let mut spent = usage();
+    spent.output = 4096;
+    let truncated = Reply::blocks(vec![echo("c1", "v")]).stop(StopReason::Length).usage(spent);
+    let process = world.process(vec![truncated, say("done")]).await;
+    let counts = Arc::new(Mutex::new(Vec::new()));
+    for n in [5, 9] {
+        let (seen, store) = (counts.clone(), world.store.clone());
+        process.faults.on_commit(n, move || {
+            let state = store.values(namespace::OP_STATE, "").unwrap()[0].1.clone();
+            seen.lock().unwrap().push((state["at"].clone(), state["counters"]["truncatedInARow"].clone()));
+        });
+    }
+    process.prompt("go").await.result();
+    assert_eq!(*counts.lock().unwrap(), [(json!("tools"), json!(1)), (json!("assistant.effect_pending"), json!(1))]);
+    assert_eq!((world.executions.count(), process.provider.count()), (0, 2));
+    assert_eq!((blocks(&result_at(&world, 2)), world.tree().as_str()), (vec![texts::truncated("echo")], "u a r a"));
+    let names = told(&process).join(" ");
+    assert!(names.contains("usage tool_start tool_end message_start"), "{names}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_other_reply_ends_a_row_of_truncated_ones_case_31() {
+    let world = World::new().await;
+    let truncated = || Reply::blocks(vec![echo("c1", "v")]).stop(StopReason::Length).usage(usage_of(4096));
+    let whole = calls(vec![echo("c2", "v")]);
+    let script = vec![truncated(), truncated(), whole, truncated(), truncated(), say("done")];
+    let process = world.process(script).await;
+    let result = process.prompt("go").await.result();
+    assert_eq!((result.reason, process.provider.count(), world.executions.count()), (Reason::Completed, 6, 1));
+}
+
+fn usage_of(output: u64) -> pirn::model::Usage {
+    pirn::model::Usage { input: 10, output, total_tokens: 10 + output, ..pirn::model::Usage::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_not_cleared_are_answered_in_order_and_do_not_run_case_32() {
+    let world = World::new().await;
+    let watch = Watch::new().before_tool(|asked| BeforeToolAnswer {
+        block: (asked.call.id == "c3").then(|| "no".to_owned()),
+        ..BeforeToolAnswer::default()
+    });
+    let watch = watch.shared();
+    let content = vec![call("c1", "zip", &json!({})), call("c2", "echo", &json!({})), echo("c3", "v")];
+    let process = world.process_with(then_done(content), |options| options.hooks = vec![watch.clone()]).await;
+    process.prompt("go").await.result();
+    let names: Vec<String> = ["boom", "echo", "slow"].map(str::to_owned).to_vec();
+    let results: Vec<_> = (2..5).map(|at| result_at(&world, at)).collect();
+    assert!(results.iter().all(|result| result.is_error));
+    assert_eq!(blocks(&results[0]), [texts::unknown_tool("zip", &names)]);
+    assert!(blocks(&results[1])[0].starts_with("Invalid arguments for \"echo\""), "{:?}", blocks(&results[1]));
+    assert_eq!(blocks(&results[2]), ["no"]);
+    assert_eq!(tool_events(&process), ["start c1", "end c1", "start c2", "end c2", "start c3", "end c3"]);
+    let wrote_args = |write: &Write| matches!(write, Write::Set { namespace, .. } if namespace == namespace::TOOL_ARGS);
+    assert!(!process.faults.transactions().iter().flatten().any(wrote_args));
+    assert_eq!((world.executions.count(), watch.asked()[4].as_str()), (0, "before_tool c3"));
+    assert_eq!(world.tree(), "u a r r r a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stored_arguments_that_no_longer_fit_are_not_run_again_case_33() {
+    let world = killed_after(6, then_done(vec![echo("c1", "42")])).await;
+    let schema = json!({"type": "object", "properties": {"value": {"type": "number"}}, "required": ["value"]});
+    let tool = Arc::new(CountingTool::echo().counted(&world.executions).schema(schema));
+    let next = world.process_with(vec![say("done")], |options| options.tools[0] = tool).await;
+    next.go_on().await.result();
+    assert_eq!(world.executions.count(), 0, "\"42\" is not made a number");
+    assert_eq!(blocks(&result_at(&world, 2)), [texts::TOOL_INTERRUPTED]);
+    assert_eq!(tool_events(&next), ["start c1 R", "end c1 R"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_is_no_longer_safe_or_no_longer_there_is_not_run_again_case_33() {
+    for gone in [false, true] {
+        let world = killed_after(6, baseline()).await;
+        let tool = CountingTool::echo().counted(&world.executions).replay(Replay::Never);
+        let change = |options: &mut Options| {
+            if gone {
+                options.tools.remove(0);
+            } else {
+                options.tools[0] = Arc::new(tool);
+            }
+        };
+        let next = world.process_with(vec![say("done")], change).await;
+        next.go_on().await;
+        assert_eq!((world.executions.count(), world.tree().starts_with("u a r")), (0, true));
+        assert_eq!(blocks(&result_at(&world, 2)), [texts::TOOL_INTERRUPTED]);
+    }
+}
+
+/// A hook that refuses `c2` and asks for the end of the run.
+fn refusing() -> Arc<Watch> {
+    let watch = Watch::new().before_tool(|asked| BeforeToolAnswer {
+        block: (asked.call.id == "c2").then(|| "not here".to_owned()),
+        common: Common { stop: asked.call.id == "c2", ..Common::default() },
+        ..BeforeToolAnswer::default()
+    });
+    watch.shared()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_can_end_the_run_behind_its_batch_case_114() {
+    let script = || vec![calls(vec![echo("c1", "v"), echo("c2", "v"), echo("c3", "v")])];
+    let change = |options: &mut Options| {
+        options.hooks = vec![refusing()];
+        options.settings.tool_execution = pirn::model::Execution::Sequential;
+    };
+    let world = World::new().await;
+    let process = world.process_with(script(), change).await;
+    let result = process.prompt("go").await.result();
+    let transactions = process.faults.transactions().len();
+    let found = (result.status, result.reason, result.stop_reason);
+    assert_eq!(found, (Status::Stopped, Reason::Blocked, Some(StopReason::ToolUse)));
+    assert_eq!((world.texts(), process.provider.count()), (stopped_texts(), 1));
+    assert_eq!((world.executions.count(), world.tree().as_str()), (1, "u a r r r"));
+    let last = process.faults.transactions().pop().unwrap();
+    assert!(matches!(last[0], Write::Entry { .. }), "the last result and the end are one transaction: {last:?}");
+    assert!(told(&process).ends_with(&["turn_end".to_owned(), "run_end{stopped}".to_owned()]));
+    // Killed anywhere from the refusal on, the end is the same, and nothing more runs.
+    let refused = (0..transactions).find(|n| {
+        let writes = &process.faults.transactions()[*n];
+        writes.iter().any(|write| matches!(write, Write::Set { value, .. } if value["stop"] == "blocked"))
+    });
+    for n in refused.unwrap() + 1..transactions {
+        let world = World::new().await;
+        let first = world.process_with(script(), change).await;
+        first.faults.kill_after(n);
+        first.prompt("go").await.killed();
+        let next = world.process_with(Vec::new(), change).await;
+        let result = next.go_on().await.result();
+        assert_eq!(
+            (result.reason, result.stop_reason),
+            (Reason::Blocked, Some(StopReason::ToolUse)),
+            "killed after {n}"
+        );
+        assert_eq!((world.executions.count(), next.provider.count()), (1, 0), "killed after {n}");
+        assert_eq!((world.texts(), world.open_addresses()), (stopped_texts(), Vec::new()), "killed after {n}");
+    }
+}
+
+fn stopped_texts() -> Vec<String> {
+    ["go", "", "v", "not here", texts::TOOL_CANCELLED].map(str::to_owned).to_vec()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_in_a_parallel_batch_lets_nothing_start_any_more_case_114() {
+    let world = World::new().await;
+    let script = vec![calls(vec![echo("c1", "v"), echo("c2", "v"), echo("c3", "v")])];
+    let process = world.process_with(script, |options| options.hooks = vec![refusing()]).await;
+    let result = process.prompt("go").await.result();
+    assert_eq!((result.reason, world.executions.count()), (Reason::Blocked, 0));
+    assert_eq!(world.texts(), ["go", "", texts::TOOL_CANCELLED, "not here", texts::TOOL_CANCELLED]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_behind_a_call_can_end_the_run_case_114() {
+    let world = World::new().await;
+    let watch = Watch::new().after_tool(|asked| AfterToolAnswer {
+        common: Common { stop: asked.call.id == "c1", ..Common::default() },
+        ..AfterToolAnswer::default()
+    });
+    let script = vec![calls(vec![echo("c1", "v"), echo("c2", "w")])];
+    let process = world
+        .process_with(script, |options| {
+            options.hooks = vec![watch.shared()];
+            options.settings.tool_execution = pirn::model::Execution::Sequential;
+        })
+        .await;
+    let result = process.prompt("go").await.result();
+    assert_eq!((result.status, result.reason, world.executions.count()), (Status::Stopped, Reason::Blocked, 1));
+    assert_eq!(world.texts(), ["go", "", "v", texts::TOOL_CANCELLED]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_third_truncated_reply_in_a_row_ends_the_run_case_117() {
+    let truncated = || Reply::blocks(vec![echo("c1", "v")]).stop(StopReason::Length).usage(usage_of(4096));
+    let script = || vec![truncated(), truncated(), late(truncated_message()), say("never")];
+    let world = World::new().await;
+    let process = world.process(script()).await;
+    let queued = async {
+        while process.provider.count() < 3 {
+            world.clock.sleep(Duration::from_millis(100)).await;
+        }
+        process.lane.steer("too late").await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(process.prompt("go"), queued);
+    let result = ended.result();
+    let found = (result.status, result.reason, result.stop_reason);
+    assert_eq!(found, (Status::Completed, Reason::Length, Some(StopReason::Length)));
+    assert_eq!((process.provider.count(), world.executions.count()), (3, 0));
+    assert!(world.texts().iter().filter(|text| **text == texts::truncated("echo")).count() == 3, "{:?}", world.texts());
+    assert_eq!(process.lane.inbox().len(), 1, "what was queued stays queued");
+    let last = process.faults.transactions().pop().unwrap();
+    assert!(matches!(last[0], Write::Entry { .. }), "the third placement is the end: {last:?}");
+
+    // Placements are TX7 and TX11: prompt, checkpoint, ready, pending, tools, outcome, placement, and four for each turn
+    // that follows.
+    let world = World::new().await;
+    let first = world.process(script()).await;
+    first.faults.kill_after(12);
+    first.prompt("go").await.killed();
+    assert_eq!(world.tree(), "u a r a r");
+    let next = world.process(vec![truncated()]).await;
+    let result = next.go_on().await.result();
+    assert_eq!((result.reason, next.provider.count(), world.tree().as_str()), (Reason::Length, 1, "u a r a r a r"));
+}
+
+/// A truncated reply with a call, whole.
+fn truncated_message() -> AssistantMessage {
+    let mut message = AssistantMessage::pending(&head());
+    message.content = vec![echo("c1", "v")];
+    message.stop_reason = StopReason::Length;
+    message.usage = usage_of(4096);
+    message
+}
+
+fn head() -> AssistantHead {
+    AssistantHead { api: "fake-api".to_owned(), provider: "fake".to_owned(), model: "m1".to_owned(), timestamp: 0 }
+}
+
+/// A reply that ends a second after it began.
+fn late(message: AssistantMessage) -> Reply {
+    Reply::raw(vec![
+        Act::Emit(AssistantEvent::Start(head())),
+        Act::Sleep(Duration::from_secs(1)),
+        Act::Emit(AssistantEvent::End(Box::new(message))),
+    ])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_can_let_a_call_run_and_end_the_run_behind_it_case_122() {
+    let ending = || Watch::new().before_tool(|_| BeforeToolAnswer { terminate: true, ..BeforeToolAnswer::default() });
+    let world = World::new().await;
+    let process = world.process_with(baseline(), |options| options.hooks = vec![ending().shared()]).await;
+    let result = process.prompt("go").await.result();
+    assert_eq!((result.reason, result.completion.as_deref()), (Reason::ToolTerminated, Some("tools")));
+    assert_eq!((world.executions.count(), process.provider.count(), world.tree().as_str()), (1, 1, "u a r"));
+    assert_eq!(world.texts()[2], "v");
+    assert!(matches!(world.path()[2].body, EntryBody::Message { terminate: true, .. }));
+
+    // The hook behind the call has the last word.
+    let world = World::new().await;
+    let not = ending().after_tool(|_| AfterToolAnswer { terminate: Some(false), ..AfterToolAnswer::default() });
+    let process = world.process_with(baseline(), |options| options.hooks = vec![not.shared()]).await;
+    assert_eq!(process.prompt("go").await.result().reason, Reason::Completed);
+    assert_eq!(process.provider.count(), 2);
+
+    // The wish is stored with the intent.
+    let world = World::new().await;
+    let first = world.process_with(baseline(), |options| options.hooks = vec![ending().shared()]).await;
+    first.faults.kill_after(6);
+    first.prompt("go").await.killed();
+    let watch = Watch::new().shared();
+    let next = world.process_with(Vec::new(), |options| options.hooks = vec![watch.clone()]).await;
+    assert_eq!(next.go_on().await.result().reason, Reason::ToolTerminated);
+    assert!(!watch.asked().join(" ").contains("before_tool"), "{:?}", watch.asked());
+    assert_eq!((world.executions.count(), next.provider.count()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_a_hook_go_to_the_tool_and_those_of_the_model_stay_in_the_tree_case_123() {
+    for replaced in [true, false] {
+        let world = World::new().await;
+        let watch = Watch::new().before_tool(move |_| BeforeToolAnswer {
+            args: replaced.then(|| json!({"value": "b"})),
+            ..BeforeToolAnswer::default()
+        });
+        let script = then_done(vec![echo("c1", "a")]);
+        let process = world.process_with(script, |options| options.hooks = vec![watch.shared()]).await;
+        process.prompt("go").await.result();
+        let start = process.heard.events().into_iter().find_map(|told| match told.event {
+            Event::ToolStart { args, effective_args, .. } => Some((Value::Object((*args).clone()), effective_args)),
+            _ => None,
+        });
+        let (args, effective) = start.unwrap();
+        assert_eq!(args, json!({"value": "a"}));
+        assert_eq!(effective.as_deref(), replaced.then(|| json!({"value": "b"})).as_ref());
+        let stored = process.faults.transactions().into_iter().flatten().find_map(|write| match write {
+            Write::Set { namespace, value, .. } if namespace == namespace::TOOL_ARGS => Some(value),
+            _ => None,
+        });
+        let effective = if replaced { "b" } else { "a" };
+        assert_eq!(stored.unwrap(), json!({"value": effective}));
+        assert_eq!(world.executions.list()[0].args, json!({"value": effective}));
+        assert_eq!((reply_at(&world, 1).content[0].clone(), world.texts()[2].as_str()), (echo("c1", "a"), effective));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_call_of_a_parallel_batch_is_cleared_before_one_starts_case_124() {
+    let world = World::new().await;
+    let process = world.process(then_done(vec![echo("c1", "a"), echo("c2", "b")])).await;
+    let faults = process.faults.clone();
+    let watch = Watch::new().noting(move |word| faults.note(word));
+    process.harness.register_hooks(watch.shared()).forever();
+    process.prompt("go").await.result();
+    let story = process.faults.story();
+    let place = |needle: &str| story.iter().position(|line| line.contains(needle)).unwrap();
+    assert!(place("before_tool c1") < place("before_tool c2"), "{story:#?}");
+    assert!(place("before_tool c2") < place("op.tool_args"), "{story:#?}");
+    assert!(place("op.tool_args") < place("after_tool c1"), "{story:#?}");
+}
+
+/// Reports progress twice, the second time without a wait before its result.
+struct Talker(ToolSpec);
+
+#[async_trait::async_trait]
+impl Tool for Talker {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn call(&self, _: Value, ctx: ToolCtx) -> ToolOutput {
+        let view = pirn::model::ToolResultView {
+            content: vec![pirn::model::Content::text("half")],
+            ..pirn::model::ToolResultView::default()
+        };
+        ctx.updates.send(view, true).await;
+        ToolOutput::text("whole")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_told_and_kept_before_the_hook_behind_the_call_is_asked_case_16() {
+    let world = World::new().await;
+    let spec = CountingTool::boom().spec().clone();
+    let script = then_done(vec![boom("c1")]);
+    let process = world.process_with(script, |options| options.tools[1] = Arc::new(Talker(spec))).await;
+    let (faults, heard) = (process.faults.clone(), process.heard.clone());
+    let watch = Watch::new().noting(move |word| {
+        if word == "after_tool c1" {
+            faults.note(format!("{word} behind {}", heard.names().last().unwrap()));
+        }
+    });
+    process.harness.register_hooks(watch.shared()).forever();
+    process.prompt("go").await.result();
+    let story = process.faults.story();
+    let asked = story.iter().position(|line| line == "after_tool c1 behind tool_update");
+    let kept = story.iter().position(|line| line.starts_with("side") && line.contains("pending.tool_output"));
+    assert!(kept.is_some() && asked > kept, "{story:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ignores_its_cancellation_is_not_waited_for_case_128() {
+    let world = World::new().await;
+    let process = world.process(vec![Reply::text_deltas(&["hel", "lo"]).hangs()]).await;
+    let abort = async {
+        process.provider.stalled(1).await;
+        process.lane.abort(CancelCause::Int).await.unwrap();
+        world.clock.monotonic_ms()
+    };
+    let (ended, aborted_at) = tokio::join!(process.prompt("go"), abort);
+    let took = world.clock.monotonic_ms() - aborted_at;
+    assert_eq!(ended.result().status, Status::Aborted);
+    assert!((300..=500).contains(&took), "{took} ms");
+    let reply = reply_at(&world, 1);
+    assert_eq!((world.tree().as_str(), reply.text().as_str()), ("u a!ab", "hello"));
+    assert_eq!(reply.error_message.as_deref(), Some(texts::CANCELLED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_ignores_its_cancellation_is_not_waited_for_case_128() {
+    let world = World::new().await;
+    let stuck = Arc::new(CountingTool::stuck().named("slow").counted(&world.executions).checkpoint("half"));
+    let grace = Duration::from_secs(2);
+    let change = |options: &mut Options| {
+        options.tools[2] = stuck;
+        options.limits.grace = grace;
+    };
+    let process = world.process_with(vec![calls(vec![slow("c1")])], change).await;
+    let abort = async {
+        world.executions.begun(1).await;
+        process.lane.abort(CancelCause::Int).await.unwrap();
+        world.clock.monotonic_ms()
+    };
+    let (ended, aborted_at) = tokio::join!(process.prompt("go"), abort);
+    let took = world.clock.monotonic_ms() - aborted_at;
+    assert_eq!(ended.result().status, Status::Aborted);
+    // A second more than its children get: their last output is worth waiting for.
+    assert_eq!(took, 3_000);
+    let result = result_at(&world, 2);
+    assert_eq!((result.is_error, blocks(&result)), (true, vec![format!("half\n\n{}", texts::TOOL_ABORTED)]));
+}
