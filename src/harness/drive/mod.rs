@@ -34,6 +34,8 @@ pub(super) struct Driver<'a> {
     drive: Drive,
     /// A process before this one began the operation.
     resumed: bool,
+    /// This drive has begun something itself: what is there need not be a dead process's any more.
+    stepped: bool,
     operation: RunId,
     /// All facts of the error the operation failed with.
     failure: Option<ErrorRecord>,
@@ -56,7 +58,7 @@ impl<'a> Driver<'a> {
     ) -> Self {
         let name = core.memory().lanes.get(lane).map_or_else(|| Arc::from(lane), |memory| Arc::clone(&memory.name));
         let operation = open.id().clone();
-        Self { core, lane, name, gate, drive, resumed, operation, failure: None }
+        Self { core, lane, name, gate, drive, resumed, stepped: false, operation, failure: None }
     }
 
     /// Drives to the end, or to a wait.
@@ -89,6 +91,7 @@ impl<'a> Driver<'a> {
                     None => continue,
                 }
             } else {
+                self.stepped = true;
                 self.step(open).await?
             };
             match step {

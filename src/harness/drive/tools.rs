@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -77,9 +78,56 @@ struct Shop {
     names: Arc<[String]>,
 }
 
-/// When progress of each call was last kept, and what.
+/// Progress of running calls that was kept, or waits for its time.
 #[derive(Default)]
-struct Kept(BTreeMap<EntryId, (u64, Value)>);
+struct Kept(BTreeMap<EntryId, Saved>);
+
+#[derive(Default)]
+struct Saved {
+    /// Monotonic milliseconds.
+    at_ms: Option<u64>,
+    snapshot: Value,
+    /// Newer, and not kept yet.
+    waits: Option<Value>,
+}
+
+impl Saved {
+    fn due_ms(&self) -> Option<u64> {
+        self.waits.as_ref().map(|_| self.at_ms.map_or(0, |at| at.saturating_add(CHECKPOINT_EVERY_MS)))
+    }
+}
+
+impl Kept {
+    /// Takes the newest progress of a call.
+    fn offer(&mut self, result: &EntryId, snapshot: Value) {
+        let saved = self.0.entry(result.clone()).or_default();
+        saved.waits = (saved.snapshot != snapshot).then_some(snapshot);
+    }
+
+    /// When the next one is due.
+    fn due_ms(&self) -> Option<u64> {
+        self.0.values().filter_map(Saved::due_ms).min()
+    }
+
+    /// What is due, which counts as kept from now on.
+    fn take_due(&mut self, now_ms: u64) -> Vec<(EntryId, Value)> {
+        let mut due = Vec::new();
+        for (result, saved) in &mut self.0 {
+            if saved.due_ms().is_some_and(|at| at <= now_ms)
+                && let Some(snapshot) = saved.waits.take()
+            {
+                *saved = Saved { at_ms: Some(now_ms), snapshot: snapshot.clone(), waits: None };
+                due.push((result.clone(), snapshot));
+            }
+        }
+        due
+    }
+
+    /// The call is over.
+    fn forget(&mut self, result: &EntryId) {
+        self.0.remove(result);
+    }
+}
 
 impl Driver<'_> {
     pub(super) async fn tools(&mut self, open: Open) -> Result<Step, Halt> {
@@ -183,23 +231,19 @@ impl Driver<'_> {
 
     /// Places what is ready.
     async fn place_front(&self, recovery: bool) -> Result<(), Halt> {
-        let placed = self
-            .settle(|lane, open, facts| {
-                if tools::ready_front(tools::batch(open)?) == 0 {
-                    return Ok((None, false));
-                }
-                Ok((Some(tools::place(lane, open, recovery, facts)?), true))
-            })
-            .await?;
-        if placed {
-            let waits = self.look().map(|open| open.staged).unwrap_or_default();
-            let waiting: Vec<&str> = waits.keys().filter_map(|id| call_id(waits.get(id)?)).collect();
-            if let Some(live) = self.core.live().get_mut(self.lane) {
-                live.tools.retain(|tool| tool.settled.is_none() || waiting.contains(&tool.tool_call_id.as_str()));
-            }
+        // Only this drive changes what is ready.
+        let open = self.look().ok_or_else(|| Fault::broken("the operation is over"))?;
+        if tools::ready_front(tools::batch(&open)?) == 0 {
+            return Ok(());
         }
-        if placed && recovery {
+        if recovery {
             self.recovery_step("tools", RecoveryAction::Place, None, None);
+        }
+        self.settle(|lane, open, facts| Ok((Some(tools::place(lane, open, recovery, facts)?), ()))).await?;
+        let waits = self.look().map(|open| open.staged).unwrap_or_default();
+        let waiting: Vec<&str> = waits.keys().filter_map(|id| call_id(waits.get(id)?)).collect();
+        if let Some(live) = self.core.live().get_mut(self.lane) {
+            live.tools.retain(|tool| tool.settled.is_none() || waiting.contains(&tool.tool_call_id.as_str()));
         }
         Ok(())
     }
@@ -353,17 +397,22 @@ impl Driver<'_> {
                     running.push(Box::pin(this.call(batch, shop, cleared, sender.clone())));
                 }
             }
+            let due = kept.due_ms().map(|at| at.saturating_sub(this.core.options.clock.monotonic_ms()));
             tokio::select! {
                 biased;
                 Some(report) = reports.recv() => this.report(report, &mut kept).await?,
                 done = running.next() => {
                     let Some(Done { record, outcome, stop, notes }) = done else { return Ok(()) };
+                    kept.forget(&record.result_entry_id);
                     this.emit_all(notes);
                     this.store_outcome(&record, outcome, false, stop, false).await?;
                     // Others still run: what has ended is told now.
                     if !running.is_empty() || !waiting.is_empty() {
                         this.flush().await?;
                     }
+                }
+                () = this.core.options.clock.sleep(Duration::from_millis(due.unwrap_or_default())), if due.is_some() => {
+                    this.keep(&mut kept).await?;
                 }
             }
         }
@@ -508,18 +557,18 @@ impl Driver<'_> {
             partial: Arc::clone(&update.partial),
         });
         if update.checkpoint {
-            let now = self.core.options.clock.monotonic_ms();
-            let snapshot = snapshot_of(&update.partial);
-            let due = kept
-                .0
-                .get(&result)
-                .is_none_or(|(at, last)| now.saturating_sub(*at) >= CHECKPOINT_EVERY_MS && *last != snapshot);
-            if due {
-                self.settle(|lane, open, _| Ok((Some(tools::progress(lane, open, &result, &snapshot)?), ()))).await?;
-                kept.0.insert(result, (now, snapshot));
-            }
+            kept.offer(&result, snapshot_of(&update.partial));
+            self.keep(kept).await?;
         }
         self.flush().await
+    }
+
+    /// Keeps the progress that is due.
+    async fn keep(&self, kept: &mut Kept) -> Result<(), Halt> {
+        for (result, snapshot) in kept.take_due(self.core.options.clock.monotonic_ms()) {
+            self.settle(|lane, open, _| Ok((Some(tools::progress(lane, open, &result, &snapshot)?), ()))).await?;
+        }
+        Ok(())
     }
 
     /// Deals with calls that a dead process began. Gives those that run again.
@@ -604,7 +653,7 @@ impl Driver<'_> {
                 CallStatus::OutcomeReady { .. } | CallStatus::Completed { .. } => {}
             }
         }
-        self.place_front(self.resumed).await?;
+        self.place_front(self.resumed && !self.stepped).await?;
         Ok(Step::Continue)
     }
 }

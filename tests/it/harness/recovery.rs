@@ -246,7 +246,10 @@ async fn check(row: &Row) {
     let script = if n <= 4 { baseline() } else { vec![say("done")] };
     let watch = Watch::new().shared();
     let next = world.process_with(script, |options| options.hooks = vec![watch.clone()]).await;
+    let mut reduced: Snapshot = next.lane.snapshot();
     let settled = next.go_on().await.settled();
+    next.heard.events().iter().for_each(|told| reduce(&mut reduced, told));
+    assert_eq!(reduced, next.lane.snapshot(), "case {case}, killed after {n}");
     assert_eq!((settled.result.status, settled.text.as_str()), (Status::Completed, "done"), "case {case}");
     assert_eq!(world.tree(), row.tree, "case {case}, killed after {n}");
     assert_eq!(next.provider.count(), row.requests, "case {case}, killed after {n}: requests");

@@ -368,6 +368,7 @@ async fn a_refusal_can_end_the_run_behind_its_batch_case_114() {
             "killed after {n}"
         );
         assert_eq!((world.executions.count(), next.provider.count()), (1, 0), "killed after {n}");
+        assert_eq!(next.heard.names().pop().as_deref(), Some("run_end{stopped}"), "killed after {n}");
         assert_eq!((world.texts(), world.open_addresses()), (stopped_texts(), Vec::new()), "killed after {n}");
     }
 }
@@ -614,4 +615,131 @@ async fn a_tool_that_ignores_its_cancellation_is_not_waited_for_case_128() {
     assert_eq!(took, 3_000);
     let result = result_at(&world, 2);
     assert_eq!((result.is_error, blocks(&result)), (true, vec![format!("half\n\n{}", texts::TOOL_ABORTED)]));
+}
+
+/// Reports three times within a tenth of a second, then works for five seconds.
+struct Burst(ToolSpec);
+
+#[async_trait::async_trait]
+impl Tool for Burst {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn call(&self, _: Value, ctx: ToolCtx) -> ToolOutput {
+        let clock = pirn::testing::RuntimeClock::new();
+        for text in ["one", "two", "three"] {
+            let content = vec![pirn::model::Content::text(text)];
+            let view = pirn::model::ToolResultView { content, ..pirn::model::ToolResultView::default() };
+            ctx.updates.send(view, true).await;
+            clock.sleep(Duration::from_millis(40)).await;
+        }
+        clock.sleep(Duration::from_secs(5)).await;
+        ToolOutput::text("whole")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_progress_is_kept_though_nothing_follows_it_case_16() {
+    let world = World::new().await;
+    let spec = CountingTool::boom().spec().clone();
+    let script = then_done(vec![boom("c1")]);
+    let first = world.process_with(script, |options| options.tools[1] = Arc::new(Burst(spec))).await;
+    let killed = async {
+        world.clock.sleep(Duration::from_secs(3)).await;
+        first.faults.kill();
+    };
+    let (ended, ()) = tokio::join!(first.prompt("go"), killed);
+    ended.killed();
+    let story = first.faults.story();
+    let kept = story.iter().filter(|line| line.contains("pending.tool_output")).count();
+    assert_eq!(kept, 2, "at most one a second: {story:#?}");
+    let next = world.process(vec![say("done")]).await;
+    next.go_on().await.result();
+    assert_eq!(blocks(&result_at(&world, 2)), ["three", texts::TOOL_INTERRUPTED]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_dies_anywhere_has_each_result_once_and_in_order_cases_22_and_28() {
+    // A safe slow call, one that may not run twice, one that is refused, and a safe one.
+    let script = || then_done(vec![slow("c1"), boom("c2"), call("c3", "zip", &json!({})), echo("c4", "v")]);
+    for sequential in [false, true] {
+        for n in 5..=18 {
+            for m in [1, 2, 3, 5, 8, 12] {
+                let world = World::new().await;
+                let change = |world: &World| {
+                    let slowish = slowish(world, Replay::Safe);
+                    move |options: &mut Options| {
+                        slowish(options);
+                        if sequential {
+                            options.settings.tool_execution = pirn::model::Execution::Sequential;
+                        }
+                    }
+                };
+                let first = world.process_with(script(), change(&world)).await;
+                first.faults.kill_after(n);
+                first.prompt("go").await;
+                for kill in [Some(m), None] {
+                    let next = world.process_with(vec![say("done")], change(&world)).await;
+                    if let Some(kill) = kill {
+                        next.faults.kill_after(kill);
+                    }
+                    if !world.state().is_null() {
+                        let mut reduced = next.lane.snapshot();
+                        next.go_on().await;
+                        next.heard.events().iter().for_each(|told| pirn::harness::reduce(&mut reduced, told));
+                        if !next.faults.is_killed() {
+                            assert_eq!(reduced, next.lane.snapshot(), "killed after {n}, then after {m}");
+                        }
+                    }
+                }
+                let what = format!("sequential: {sequential}, killed after {n}, then after {m}: {}", world.tree());
+                let tree: Vec<String> = world.tree().split(' ').map(str::to_owned).collect();
+                assert_eq!(tree[..6], ["u", "a", "r", "r", "r", "r"], "{what}");
+                let ids: Vec<String> = (2..6).map(|at| result_at(&world, at).tool_call_id).collect();
+                assert_eq!(ids, ["c1", "c2", "c3", "c4"], "{what}");
+                assert!(world.executions.count_of("boom") <= 1, "{what}");
+                assert_eq!((world.results(), world.open_addresses()), (1, Vec::new()), "{what}");
+                assert_eq!((world.texts()[5].as_str(), tree.last().unwrap().as_str()), ("v", "a"), "{what}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_a_place_do_not_start_once_the_run_is_to_end_case_114() {
+    let world = World::new().await;
+    let watch = Watch::new().after_tool(|asked| AfterToolAnswer {
+        common: Common { stop: asked.call.id == "c1", ..Common::default() },
+        ..AfterToolAnswer::default()
+    });
+    let script = vec![calls(vec![echo("c1", "v"), echo("c2", "w"), echo("c3", "x")])];
+    let process = world
+        .process_with(script, |options| {
+            options.hooks = vec![watch.shared()];
+            options.limits.max_parallel = 1;
+        })
+        .await;
+    let result = process.prompt("go").await.result();
+    assert_eq!((result.reason, world.executions.count()), (Reason::Blocked, 1));
+    assert_eq!(world.texts(), ["go", "", "v", texts::TOOL_CANCELLED, texts::TOOL_CANCELLED]);
+    assert_eq!(
+        history(&process.faults.transactions()).iter().filter(|line| line.contains("effect_pending")).count(),
+        1
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_a_continued_run_began_itself_is_no_recovery_case_13() {
+    let world = killed_after(5, vec![calls(vec![slow("c1"), slow("c2")])]).await;
+    let next = world.process(Vec::new()).await;
+    let abort = async {
+        world.executions.begun(2).await;
+        next.lane.abort(CancelCause::Int).await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(next.go_on(), abort);
+    assert_eq!(ended.result().status, Status::Aborted);
+    let recovered: Vec<String> = next.heard.names().into_iter().filter(|name| name.ends_with(" R")).collect();
+    assert_eq!(recovered, ["run_resume R", "turn_start R"]);
+    assert_eq!(world.texts()[2..], ["slow was cancelled", "slow was cancelled"]);
 }
