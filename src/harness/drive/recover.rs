@@ -136,8 +136,11 @@ fn interrupted_reply(partial: Option<Partial>, pending: &PendingReply, now: u64)
 /// Whether the operation stands inside a turn.
 fn stands_in_turn(open: &Open) -> bool {
     match &open.state.leaf {
-        Leaf::Starting | Leaf::AssistantReady { .. } | Leaf::AssistantPending(_) | Leaf::AssistantWait { .. } => true,
-        Leaf::Tools { .. } => true,
+        Leaf::Starting
+        | Leaf::AssistantReady { .. }
+        | Leaf::AssistantPending(_)
+        | Leaf::AssistantWait { .. }
+        | Leaf::Tools { .. } => true,
         // The first turn opens with the operation, and every turn that ended is counted.
         Leaf::Checkpoint { .. } => open.state.counters.turns == 0,
     }

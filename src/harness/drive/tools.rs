@@ -62,6 +62,7 @@ struct Done {
 }
 
 /// What a running call reports.
+#[expect(clippy::large_enum_variant, reason = "it is handed on at once, and nearly all of them are progress")]
 enum Report {
     Progress {
         result: EntryId,

@@ -68,7 +68,7 @@ fn roles(request: &LlmRequest) -> String {
     request.messages.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// A session whose process died behind TXn of the baseline.
+/// A session whose process died behind the n-th transaction of the baseline.
 pub(super) async fn killed_after(n: usize, script: Vec<Reply>) -> World {
     let world = World::new().await;
     let first = world.process(script).await;
@@ -392,7 +392,7 @@ async fn a_safe_call_runs_again_with_its_stored_arguments_case_14() {
         transactions[0]
     );
     let start = next.heard.events().into_iter().find(|told| matches!(told.event, Event::ToolStart { .. })).unwrap();
-    let Event::ToolStart { args, effective_args, .. } = start.event else { unreachable!() };
+    let Event::ToolStart { args, effective_args, .. } = start.event else { panic!("{start:?}") };
     assert_eq!((start.recovery, Value::Object((*args).clone()), effective_args), (true, json!({"value": "v"}), None));
     assert_eq!(world.texts(), ["go", "hi", "v", "done"]);
 }
@@ -523,30 +523,21 @@ async fn a_continuation_that_dies_in_its_first_turn_goes_on_inside_it_case_7() {
     // The tip is a reply that failed, one that was cancelled, or a result: in none of them did this operation end a turn.
     for tip in ["a!err", "a!ab", "r"] {
         let world = World::new().await;
-        let first = world.process(match tip {
+        let script = match tip {
             "a!err" => vec![Reply::fail("bad request")],
             "a!ab" => vec![Reply::text_deltas(&["hel"]).stalls()],
             _ => vec![calls(vec![echo("c1", "v")])],
-        });
-        let first = first.await;
-        match tip {
-            "a!ab" => {
-                let abort = async {
-                    first.provider.stalled(1).await;
-                    first.lane.abort(pirn::model::CancelCause::Int).await.unwrap();
-                };
-                let (ended, _) = tokio::join!(first.prompt("go"), abort);
-                ended.result();
-            }
-            "r" => {
-                let first = world
-                    .process_with(vec![calls(vec![echo("c1", "v")])], |options| options.limits.max_turns = 1)
-                    .await;
-                first.prompt("go").await.result();
-            }
-            _ => {
-                first.prompt("go").await.result();
-            }
+        };
+        let first = world.process_with(script, |options| options.limits.max_turns = 1).await;
+        if tip == "a!ab" {
+            let abort = async {
+                first.provider.stalled(1).await;
+                first.lane.abort(pirn::model::CancelCause::Int).await.unwrap();
+            };
+            let (ended, ()) = tokio::join!(first.prompt("go"), abort);
+            ended.result();
+        } else {
+            first.prompt("go").await.result();
         }
         assert!(world.tree().ends_with(tip), "{}", world.tree());
         let second = world.process(Vec::new()).await;

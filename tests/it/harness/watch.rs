@@ -11,55 +11,62 @@ use pirn::port::{
 use tokio_util::sync::CancellationToken;
 
 type BeforeToolReply = Box<dyn Fn(&BeforeTool<'_>) -> BeforeToolAnswer + Send + Sync>;
+type Note = Box<dyn Fn(&str) + Send + Sync>;
 type AfterToolReply = Box<dyn Fn(&AfterTool<'_>) -> AfterToolAnswer + Send + Sync>;
 
 /// Listens at every point that concerns a run.
 #[derive(Default)]
-pub struct Watch {
+pub(super) struct Watch {
     asked: Mutex<Vec<String>>,
     before_tool: Option<BeforeToolReply>,
     after_tool: Option<AfterToolReply>,
     hangs_after_response: bool,
-    note: Option<Box<dyn Fn(&str) + Send + Sync>>,
+    note: Option<Note>,
 }
 
 impl Watch {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::default()
     }
 
     #[must_use]
-    pub fn before_tool(mut self, answer: impl Fn(&BeforeTool<'_>) -> BeforeToolAnswer + Send + Sync + 'static) -> Self {
+    pub(super) fn before_tool(
+        mut self,
+        answer: impl Fn(&BeforeTool<'_>) -> BeforeToolAnswer + Send + Sync + 'static,
+    ) -> Self {
         self.before_tool = Some(Box::new(answer));
         self
     }
 
     #[must_use]
-    pub fn after_tool(mut self, answer: impl Fn(&AfterTool<'_>) -> AfterToolAnswer + Send + Sync + 'static) -> Self {
+    pub(super) fn after_tool(
+        mut self,
+        answer: impl Fn(&AfterTool<'_>) -> AfterToolAnswer + Send + Sync + 'static,
+    ) -> Self {
         self.after_tool = Some(Box::new(answer));
         self
     }
 
     /// Never answers behind a reply.
     #[must_use]
-    pub fn hanging_after_response(mut self) -> Self {
+    pub(super) fn hanging_after_response(mut self) -> Self {
         self.hangs_after_response = true;
         self
     }
 
     /// Calls this with each word as it is written down.
     #[must_use]
-    pub fn noting(mut self, note: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub(super) fn noting(mut self, note: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.note = Some(Box::new(note));
         self
     }
 
-    pub fn shared(self) -> Arc<Self> {
+    pub(super) fn shared(self) -> Arc<Self> {
         Arc::new(self)
     }
 
     /// What it was asked, in order: the point, and the id of the call.
-    pub fn asked(&self) -> Vec<String> {
+    pub(super) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 
