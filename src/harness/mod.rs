@@ -26,7 +26,7 @@ pub use error::{
     AbortError, Fault, InvalidMessage, LaneError, OpenError, QueueError, RegisterError, RunError, WriteError,
 };
 pub use lane::{Aborted, Cancelled, Input, Lane};
-pub use options::{Blocked, Drive, Limits, Options, Outcome, Projector, Retry, Settled, ToolEnv, Wait};
+pub use options::{Blocked, Drive, Limits, Options, Outcome, Projector, Retry, Settled, Wait};
 pub use publish::{Listener, Subscription};
 pub use session::{Harness, LaneInfo, Registration};
 pub use snapshot::{OperationStatus, OperationView, RetryView, RunningTool, SettledTool, Snapshot, reduce};

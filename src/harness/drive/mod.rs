@@ -21,7 +21,8 @@ use super::options::{Blocked, Drive, Outcome, Settled, Wait};
 use super::phase::{self, Facts, cancel, checkpoint, start};
 use super::plan::Plan;
 use crate::model::{
-    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId, Status,
+    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
+    Status,
 };
 use crate::port::{HookPoint, HookScope};
 
