@@ -24,10 +24,11 @@ $pirnRun = {
             [CompletionResult]::new('--prompt-file', '--prompt-file', [CompletionResultType]::ParameterName, 'Prompt text from a file, before the words; stdin stays free')
             [CompletionResult]::new('-a', '-a', [CompletionResultType]::ParameterName, 'Attach a file; the same as @PATH; may be repeated')
             [CompletionResult]::new('--attach', '--attach', [CompletionResultType]::ParameterName, 'Attach a file; the same as @PATH; may be repeated')
+            [CompletionResult]::new('--then', '--then', [CompletionResultType]::ParameterName, 'Queue a further prompt that runs when the one before it is done; may be repeated')
             [CompletionResult]::new('-s', '-s', [CompletionResultType]::ParameterName, 'Session by name, id, part of an id or file; without -c a new name makes one')
             [CompletionResult]::new('--session', '--session', [CompletionResultType]::ParameterName, 'Session by name, id, part of an id or file; without -c a new name makes one')
-            [CompletionResult]::new('-m', '-m', [CompletionResultType]::ParameterName, 'Model: provider/id, an alias or a unique suffix, with an optional :level')
-            [CompletionResult]::new('--model', '--model', [CompletionResultType]::ParameterName, 'Model: provider/id, an alias or a unique suffix, with an optional :level')
+            [CompletionResult]::new('-m', '-m', [CompletionResultType]::ParameterName, 'Model: provider/id, an alias or a unique suffix, with an optional :level; more of them, behind commas, are fallbacks')
+            [CompletionResult]::new('--model', '--model', [CompletionResultType]::ParameterName, 'Model: provider/id, an alias or a unique suffix, with an optional :level; more of them, behind commas, are fallbacks')
             [CompletionResult]::new('--thinking', '--thinking', [CompletionResultType]::ParameterName, 'How much the model thinks')
             [CompletionResult]::new('--system', '--system', [CompletionResultType]::ParameterName, 'Replace the system prompt')
             [CompletionResult]::new('--append-system', '--append-system', [CompletionResultType]::ParameterName, 'Add to the system prompt; may be repeated')
@@ -40,6 +41,7 @@ $pirnRun = {
             [CompletionResult]::new('--color', '--color', [CompletionResultType]::ParameterName, 'Colour on stderr')
             [CompletionResult]::new('--log', '--log', [CompletionResultType]::ParameterName, 'Append a diagnostic log to this file; PIRN_LOG sets its filter')
             [CompletionResult]::new('--max-turns', '--max-turns', [CompletionResultType]::ParameterName, 'Turns of the model in this run (default 200, 0 = no limit)')
+            [CompletionResult]::new('--max-cost', '--max-cost', [CompletionResultType]::ParameterName, 'Stop before the next request once the run has cost this much (0 = no limit); needs models with known prices')
             [CompletionResult]::new('--timeout', '--timeout', [CompletionResultType]::ParameterName, 'Wall clock for the whole run, such as 90s or 10m')
             [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Extra configuration file, above those of the project and the user')
             [CompletionResult]::new('-P', '-P ', [CompletionResultType]::ParameterName, 'Use the settings of [profiles.NAME]')
@@ -52,6 +54,7 @@ $pirnRun = {
             [CompletionResult]::new('--no-stdin', '--no-stdin', [CompletionResultType]::ParameterName, 'Do not read stdin even if it is a pipe')
             [CompletionResult]::new('-c', '-c', [CompletionResultType]::ParameterName, 'Go on with the session of -s or the latest one here; without a prompt, finish what is open')
             [CompletionResult]::new('--continue', '--continue', [CompletionResultType]::ParameterName, 'Go on with the session of -s or the latest one here; without a prompt, finish what is open')
+            [CompletionResult]::new('--no-resend', '--no-resend', [CompletionResultType]::ParameterName, 'With -c or -s: a request that was cut off counts as failed and is not sent again')
             [CompletionResult]::new('--no-session', '--no-session', [CompletionResultType]::ParameterName, 'Keep nothing on disk')
             [CompletionResult]::new('--stream', '--stream', [CompletionResultType]::ParameterName, 'Write text to stdout as it comes, even into a pipe')
             [CompletionResult]::new('-q', '-q', [CompletionResultType]::ParameterName, 'Only errors on stderr')
@@ -93,11 +96,29 @@ $pirnCommands = {
         'pirn_commands' {
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('steer', 'steer', [CompletionResultType]::ParameterValue, 'Send a message to a session while it runs, or end its run')
             [CompletionResult]::new('sessions', 'sessions', [CompletionResultType]::ParameterValue, 'List stored sessions, or show one')
             [CompletionResult]::new('models', 'models', [CompletionResultType]::ParameterValue, 'List the models pirn knows and whether their provider has a key')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'Write, show, check and trust configuration files')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'Write a completion script or the manual page to stdout')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'Show help for pirn or for a command')
+            break
+        }
+        'pirn_commands;steer' {
+            [CompletionResult]::new('-s', '-s', [CompletionResultType]::ParameterName, 'Session by name, id, part of an id or file; without it, the one that runs in this directory, else the latest')
+            [CompletionResult]::new('--session', '--session', [CompletionResultType]::ParameterName, 'Session by name, id, part of an id or file; without it, the one that runs in this directory, else the latest')
+            [CompletionResult]::new('--config', '--config', [CompletionResultType]::ParameterName, 'Extra configuration file, above those of the project and the user')
+            [CompletionResult]::new('-P', '-P ', [CompletionResultType]::ParameterName, 'Use the settings of [profiles.NAME]')
+            [CompletionResult]::new('--profile', '--profile', [CompletionResultType]::ParameterName, 'Use the settings of [profiles.NAME]')
+            [CompletionResult]::new('--set', '--set', [CompletionResultType]::ParameterName, 'Set any configuration key; may be repeated')
+            [CompletionResult]::new('-C', '-C ', [CompletionResultType]::ParameterName, 'Run as if started in this directory')
+            [CompletionResult]::new('--cd', '--cd', [CompletionResultType]::ParameterName, 'Run as if started in this directory')
+            [CompletionResult]::new('--follow-up', '--follow-up', [CompletionResultType]::ParameterName, 'Let the message wait until the run would end, instead of sending it with the next request')
+            [CompletionResult]::new('--abort', '--abort', [CompletionResultType]::ParameterName, 'End the run instead of sending a message')
+            [CompletionResult]::new('--bare', '--bare', [CompletionResultType]::ParameterName, 'Ignore the files of system, user and project, AGENTS.md among them')
+            [CompletionResult]::new('--trust', '--trust', [CompletionResultType]::ParameterName, 'Trust the project''s file for this call')
+            [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
             break
         }
         'pirn_commands;sessions' {
@@ -231,11 +252,15 @@ $pirnCommands = {
         'pirn_commands;help' {
             [CompletionResult]::new('-h', '-h', [CompletionResultType]::ParameterName, 'Print help')
             [CompletionResult]::new('--help', '--help', [CompletionResultType]::ParameterName, 'Print help')
+            [CompletionResult]::new('steer', 'steer', [CompletionResultType]::ParameterValue, 'steer')
             [CompletionResult]::new('sessions', 'sessions', [CompletionResultType]::ParameterValue, 'sessions')
             [CompletionResult]::new('models', 'models', [CompletionResultType]::ParameterValue, 'models')
             [CompletionResult]::new('config', 'config', [CompletionResultType]::ParameterValue, 'config')
             [CompletionResult]::new('completions', 'completions', [CompletionResultType]::ParameterValue, 'completions')
             [CompletionResult]::new('help', 'help', [CompletionResultType]::ParameterValue, 'help')
+            break
+        }
+        'pirn_commands;help;steer' {
             break
         }
         'pirn_commands;help;sessions' {
@@ -270,7 +295,7 @@ Register-ArgumentCompleter -Native -CommandName 'pirn' -ScriptBlock {
 
     $words = @($commandAst.CommandElements | Where-Object { $_.Extent.EndOffset -lt $cursorPosition } |
         ForEach-Object { $_.ToString() })
-    $commands = @('sessions', 'models', 'config', 'completions', 'help')
+    $commands = @('steer', 'sessions', 'models', 'config', 'completions', 'help')
     $paths = @('-f', '--prompt-file', '-a', '--attach', '--events', '-o', '--output', '--log', '--config', '-C', '--cd')
     if ($words.Count -gt 1 -and $commands -ccontains $words[1]) {
         $line = & $pirnLine (@('pirn') + $words[1..($words.Count - 1)])

@@ -23,7 +23,7 @@ _pirn_run() {
 
     case "${cmd}" in
         pirn_run)
-            opts="-p -f -a -c -s -m -t -o -q -v -P -C -h -V --print --prompt-file --attach --no-stdin --continue --session --no-session --model --thinking --system --append-system --tools --json --events --output --stream --quiet --verbose --color --log --max-turns --timeout --config --profile --set --bare --trust --cd --help --version"
+            opts="-p -f -a -c -s -m -t -o -q -v -P -C -h -V --print --prompt-file --attach --no-stdin --then --continue --session --no-resend --no-session --model --thinking --system --append-system --tools --json --events --output --stream --quiet --verbose --color --log --max-turns --max-cost --timeout --config --profile --set --bare --trust --cd --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -87,6 +87,10 @@ _pirn_run() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
                     fi
+                    return 0
+                    ;;
+                --then)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --session)
@@ -197,6 +201,10 @@ _pirn_run() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --max-cost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -285,6 +293,9 @@ _pirn_commands() {
             pirn_commands,sessions)
                 cmd="pirn_commands__subcmd__sessions"
                 ;;
+            pirn_commands,steer)
+                cmd="pirn_commands__subcmd__steer"
+                ;;
             pirn_commands__subcmd__config,check)
                 cmd="pirn_commands__subcmd__config__subcmd__check"
                 ;;
@@ -316,7 +327,7 @@ _pirn_commands() {
 
     case "${cmd}" in
         pirn_commands)
-            opts="-h --help sessions models config completions help"
+            opts="-h --help steer sessions models config completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -593,7 +604,7 @@ _pirn_commands() {
             return 0
             ;;
         pirn_commands__subcmd__help)
-            opts="-h --help sessions models config completions help"
+            opts="-h --help steer sessions models config completions help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -670,6 +681,69 @@ _pirn_commands() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        pirn_commands__subcmd__steer)
+            opts="-s -P -C -h --session --follow-up --abort --config --profile --set --bare --trust --cd --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --session)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --profile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -P)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cd)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
     esac
 }
 
@@ -677,7 +751,7 @@ _pirn() {
     local current="${COMP_WORDS[COMP_CWORD]}"
     if [[ $COMP_CWORD -gt 1 ]]; then
         case "${COMP_WORDS[1]}" in
-            sessions|models|config|completions|help)
+            steer|sessions|models|config|completions|help)
                 _pirn_commands "$@"
                 return
                 ;;
@@ -688,7 +762,7 @@ _pirn() {
         # Not an option: a command in the first place, a file anywhere.
         COMPREPLY=()
         if [[ $COMP_CWORD -eq 1 ]]; then
-            COMPREPLY=( $(compgen -W "sessions models config completions help" -- "$current") )
+            COMPREPLY=( $(compgen -W "steer sessions models config completions help" -- "$current") )
         fi
     fi
 }

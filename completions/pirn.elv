@@ -21,10 +21,11 @@ var pirn-run~ = {|@words|
             cand --prompt-file 'Prompt text from a file, before the words; stdin stays free'
             cand -a 'Attach a file; the same as @PATH; may be repeated'
             cand --attach 'Attach a file; the same as @PATH; may be repeated'
+            cand --then 'Queue a further prompt that runs when the one before it is done; may be repeated'
             cand -s 'Session by name, id, part of an id or file; without -c a new name makes one'
             cand --session 'Session by name, id, part of an id or file; without -c a new name makes one'
-            cand -m 'Model: provider/id, an alias or a unique suffix, with an optional :level'
-            cand --model 'Model: provider/id, an alias or a unique suffix, with an optional :level'
+            cand -m 'Model: provider/id, an alias or a unique suffix, with an optional :level; more of them, behind commas, are fallbacks'
+            cand --model 'Model: provider/id, an alias or a unique suffix, with an optional :level; more of them, behind commas, are fallbacks'
             cand --thinking 'How much the model thinks'
             cand --system 'Replace the system prompt'
             cand --append-system 'Add to the system prompt; may be repeated'
@@ -37,6 +38,7 @@ var pirn-run~ = {|@words|
             cand --color 'Colour on stderr'
             cand --log 'Append a diagnostic log to this file; PIRN_LOG sets its filter'
             cand --max-turns 'Turns of the model in this run (default 200, 0 = no limit)'
+            cand --max-cost 'Stop before the next request once the run has cost this much (0 = no limit); needs models with known prices'
             cand --timeout 'Wall clock for the whole run, such as 90s or 10m'
             cand --config 'Extra configuration file, above those of the project and the user'
             cand -P 'Use the settings of [profiles.NAME]'
@@ -49,6 +51,7 @@ var pirn-run~ = {|@words|
             cand --no-stdin 'Do not read stdin even if it is a pipe'
             cand -c 'Go on with the session of -s or the latest one here; without a prompt, finish what is open'
             cand --continue 'Go on with the session of -s or the latest one here; without a prompt, finish what is open'
+            cand --no-resend 'With -c or -s: a request that was cut off counts as failed and is not sent again'
             cand --no-session 'Keep nothing on disk'
             cand --stream 'Write text to stdout as it comes, even into a pipe'
             cand -q 'Only errors on stderr'
@@ -84,11 +87,28 @@ var pirn-commands~ = {|@words|
         &'pirn_commands'= {
             cand -h 'Print help'
             cand --help 'Print help'
+            cand steer 'Send a message to a session while it runs, or end its run'
             cand sessions 'List stored sessions, or show one'
             cand models 'List the models pirn knows and whether their provider has a key'
             cand config 'Write, show, check and trust configuration files'
             cand completions 'Write a completion script or the manual page to stdout'
             cand help 'Show help for pirn or for a command'
+        }
+        &'pirn_commands;steer'= {
+            cand -s 'Session by name, id, part of an id or file; without it, the one that runs in this directory, else the latest'
+            cand --session 'Session by name, id, part of an id or file; without it, the one that runs in this directory, else the latest'
+            cand --config 'Extra configuration file, above those of the project and the user'
+            cand -P 'Use the settings of [profiles.NAME]'
+            cand --profile 'Use the settings of [profiles.NAME]'
+            cand --set 'Set any configuration key; may be repeated'
+            cand -C 'Run as if started in this directory'
+            cand --cd 'Run as if started in this directory'
+            cand --follow-up 'Let the message wait until the run would end, instead of sending it with the next request'
+            cand --abort 'End the run instead of sending a message'
+            cand --bare 'Ignore the files of system, user and project, AGENTS.md among them'
+            cand --trust 'Trust the project''s file for this call'
+            cand -h 'Print help'
+            cand --help 'Print help'
         }
         &'pirn_commands;sessions'= {
             cand -h 'Print help'
@@ -203,11 +223,14 @@ var pirn-commands~ = {|@words|
         &'pirn_commands;help'= {
             cand -h 'Print help'
             cand --help 'Print help'
+            cand steer 'steer'
             cand sessions 'sessions'
             cand models 'models'
             cand config 'config'
             cand completions 'completions'
             cand help 'help'
+        }
+        &'pirn_commands;help;steer'= {
         }
         &'pirn_commands;help;sessions'= {
         }
@@ -224,7 +247,7 @@ var pirn-commands~ = {|@words|
 }
 
 set edit:completion:arg-completer[pirn] = {|@words|
-    var commands = [sessions models config completions help]
+    var commands = [steer sessions models config completions help]
     var paths = [-f --prompt-file -a --attach --events -o --output --log --config -C --cd]
     var current = $words[-1]
     if (and (> (count $words) 2) (has-value $commands $words[1])) {

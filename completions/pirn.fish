@@ -1,13 +1,14 @@
 # Whether the first argument is a command.
 function __pirn_has_command
     set -l words (commandline -opc)
-    contains -- "$words[2]" sessions models config completions help
+    contains -- "$words[2]" steer sessions models config completions help
 end
 
 complete -c pirn -n "not __pirn_has_command" -s f -l prompt-file -d 'Prompt text from a file, before the words; stdin stays free' -r -F
 complete -c pirn -n "not __pirn_has_command" -s a -l attach -d 'Attach a file; the same as @PATH; may be repeated' -r -F
+complete -c pirn -n "not __pirn_has_command" -l then -d 'Queue a further prompt that runs when the one before it is done; may be repeated' -r
 complete -c pirn -n "not __pirn_has_command" -s s -l session -d 'Session by name, id, part of an id or file; without -c a new name makes one' -r
-complete -c pirn -n "not __pirn_has_command" -s m -l model -d 'Model: provider/id, an alias or a unique suffix, with an optional :level' -r
+complete -c pirn -n "not __pirn_has_command" -s m -l model -d 'Model: provider/id, an alias or a unique suffix, with an optional :level; more of them, behind commas, are fallbacks' -r
 complete -c pirn -n "not __pirn_has_command" -l thinking -d 'How much the model thinks' -r -f -a "off\t''
 minimal\t''
 low\t''
@@ -28,6 +29,7 @@ always\t''
 never\t''"
 complete -c pirn -n "not __pirn_has_command" -l log -d 'Append a diagnostic log to this file; PIRN_LOG sets its filter' -r -F
 complete -c pirn -n "not __pirn_has_command" -l max-turns -d 'Turns of the model in this run (default 200, 0 = no limit)' -r
+complete -c pirn -n "not __pirn_has_command" -l max-cost -d 'Stop before the next request once the run has cost this much (0 = no limit); needs models with known prices' -r
 complete -c pirn -n "not __pirn_has_command" -l timeout -d 'Wall clock for the whole run, such as 90s or 10m' -r
 complete -c pirn -n "not __pirn_has_command" -l config -d 'Extra configuration file, above those of the project and the user' -r -F
 complete -c pirn -n "not __pirn_has_command" -s P -l profile -d 'Use the settings of [profiles.NAME]' -r
@@ -36,6 +38,7 @@ complete -c pirn -n "not __pirn_has_command" -s C -l cd -d 'Run as if started in
 complete -c pirn -n "not __pirn_has_command" -s p -l print -d 'Does nothing; keeps the next word from being a command'
 complete -c pirn -n "not __pirn_has_command" -l no-stdin -d 'Do not read stdin even if it is a pipe'
 complete -c pirn -n "not __pirn_has_command" -s c -l continue -d 'Go on with the session of -s or the latest one here; without a prompt, finish what is open'
+complete -c pirn -n "not __pirn_has_command" -l no-resend -d 'With -c or -s: a request that was cut off counts as failed and is not sent again'
 complete -c pirn -n "not __pirn_has_command" -l no-session -d 'Keep nothing on disk'
 complete -c pirn -n "not __pirn_has_command" -l stream -d 'Write text to stdout as it comes, even into a pipe'
 complete -c pirn -n "not __pirn_has_command" -s q -l quiet -d 'Only errors on stderr'
@@ -71,11 +74,22 @@ function __fish_pirn_using_subcommand
 end
 
 complete -c pirn -n "__fish_pirn_needs_command" -s h -l help -d 'Print help'
+complete -c pirn -n "__fish_pirn_needs_command" -f -a "steer" -d 'Send a message to a session while it runs, or end its run'
 complete -c pirn -n "__fish_pirn_needs_command" -f -a "sessions" -d 'List stored sessions, or show one'
 complete -c pirn -n "__fish_pirn_needs_command" -f -a "models" -d 'List the models pirn knows and whether their provider has a key'
 complete -c pirn -n "__fish_pirn_needs_command" -f -a "config" -d 'Write, show, check and trust configuration files'
 complete -c pirn -n "__fish_pirn_needs_command" -f -a "completions" -d 'Write a completion script or the manual page to stdout'
 complete -c pirn -n "__fish_pirn_needs_command" -f -a "help" -d 'Show help for pirn or for a command'
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -s s -l session -d 'Session by name, id, part of an id or file; without it, the one that runs in this directory, else the latest' -r
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -l config -d 'Extra configuration file, above those of the project and the user' -r -F
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -s P -l profile -d 'Use the settings of [profiles.NAME]' -r
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -l set -d 'Set any configuration key; may be repeated' -r
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -s C -l cd -d 'Run as if started in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -l follow-up -d 'Let the message wait until the run would end, instead of sending it with the next request'
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -l abort -d 'End the run instead of sending a message'
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -l bare -d 'Ignore the files of system, user and project, AGENTS.md among them'
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -l trust -d 'Trust the project\'s file for this call'
+complete -c pirn -n "__fish_pirn_using_subcommand steer" -s h -l help -d 'Print help'
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and not __fish_seen_subcommand_from list show" -s h -l help -d 'Print help'
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and not __fish_seen_subcommand_from list show" -f -a "list" -d 'List the sessions of this directory, the latest first'
 complete -c pirn -n "__fish_pirn_using_subcommand sessions; and not __fish_seen_subcommand_from list show" -f -a "show" -d 'Show a session; known secrets are masked'
@@ -131,9 +145,10 @@ complete -c pirn -n "__fish_pirn_using_subcommand completions; and not __fish_se
 complete -c pirn -n "__fish_pirn_using_subcommand completions; and not __fish_seen_subcommand_from bash zsh fish elvish powershell man" -a "elvish"
 complete -c pirn -n "__fish_pirn_using_subcommand completions; and not __fish_seen_subcommand_from bash zsh fish elvish powershell man" -a "powershell"
 complete -c pirn -n "__fish_pirn_using_subcommand completions; and not __fish_seen_subcommand_from bash zsh fish elvish powershell man" -a "man"
-complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from sessions models config completions help" -s h -l help -d 'Print help'
-complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from sessions models config completions help" -a "sessions"
-complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from sessions models config completions help" -a "models"
-complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from sessions models config completions help" -a "config"
-complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from sessions models config completions help" -a "completions"
-complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from sessions models config completions help" -a "help"
+complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from steer sessions models config completions help" -s h -l help -d 'Print help'
+complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from steer sessions models config completions help" -a "steer"
+complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from steer sessions models config completions help" -a "sessions"
+complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from steer sessions models config completions help" -a "models"
+complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from steer sessions models config completions help" -a "config"
+complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from steer sessions models config completions help" -a "completions"
+complete -c pirn -n "__fish_pirn_using_subcommand help; and not __fish_seen_subcommand_from steer sessions models config completions help" -a "help"

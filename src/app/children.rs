@@ -130,14 +130,26 @@ impl Children {
         cwd: &Path,
         clock: &Arc<dyn Clock>,
     ) -> Result<Key, ErrorRecord> {
-        let command = KeyCommand::of(&model.provider, settings, cwd, &self.supervisor, &self.masks, clock);
-        let Some(command) = command else {
+        let Some(command) = self.key_command(settings, model, cwd, clock) else {
             return Ok(Key { secret: catalogue.signing_key(model)?, source: None });
         };
         let running = Unfinished(Some(&self.supervisor));
         let printed = command.run().await;
         running.finish();
         Ok(Key { secret: Some(printed?), source: Some(Arc::new(command)) })
+    }
+}
+
+impl Children {
+    /// The command that prints the key of a model's provider, where the configuration names one.
+    pub(super) fn key_command(
+        &self,
+        settings: &Settings,
+        model: &Model,
+        cwd: &Path,
+        clock: &Arc<dyn Clock>,
+    ) -> Option<KeyCommand> {
+        KeyCommand::of(&model.provider, settings, cwd, &self.supervisor, &self.masks, clock)
     }
 }
 

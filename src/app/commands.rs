@@ -94,7 +94,8 @@ fn configured(args: ConfigArgs, env: &Env) -> Result<Told, ErrorRecord> {
     }
 }
 
-fn sources<'a>(layers: &LayerArgs, env: &'a Env, cwd: PathBuf) -> Sources<'a> {
+/// Where a command's configuration comes from.
+pub(super) fn sources<'a>(layers: &LayerArgs, env: &'a Env, cwd: PathBuf) -> Sources<'a> {
     Sources {
         config_file: layers.config.clone(),
         profile: layers.profile.clone(),

@@ -1,8 +1,7 @@
 //! The session of a run: which one it is, opened or made, and what it says about the run.
 //!
 //! Keeps true: a session is opened, and so locked, before anything is asked of a model; a new one is made last, when
-//! everything else is known to be good; nothing is made for a call that is refused; calls that a dead process left open
-//! have a result before the session goes on.
+//! everything else is known to be good; nothing is made for a call that is refused.
 //!
 //! Must not know: how files are laid out, how a run works.
 
@@ -11,20 +10,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::recorder::{PROCESS_MEMO, set, storage_error};
-use super::resume;
 use crate::cli::RunArgs;
 use crate::config::{Durability, Env, LockMode, Settings};
 use crate::model::session::namespace;
-use crate::model::{
-    EntryBody, EntryId, ErrorKind, ErrorRecord, LaneConfig, LaneState, MAIN_LANE, Message, RunId, Write,
-};
-use crate::port::{Clock, Ids, SessionRef, Store, StoreError};
-use crate::process::{self, OrphanOutcome, ProcessIdentity};
+use crate::model::{ErrorKind, ErrorRecord, LaneConfig, Leaf, MAIN_LANE, OperationState, Write};
+use crate::port::{Clock, Inbox, SessionRef, Store, StoreError};
 use crate::session::jsonl::{self, JsonlStore};
 use crate::session::memory;
 use crate::session::place::{Found, Library, Target, spill_dir};
-use crate::session::restore::{MainLane, path_messages};
+use crate::session::spool::Spool;
 
 /// Which session a call is for.
 #[derive(Debug)]
@@ -80,15 +74,50 @@ pub(super) struct Kept {
     pub(super) id: String,
     pub(super) name: Option<String>,
     pub(super) path: Option<PathBuf>,
-    pub(super) lane: MainLane,
+    /// What the session says about its main lane; `None` if the lane was never used.
+    pub(super) stored: Option<Stored>,
     /// It existed before this process.
     pub(super) resumed: bool,
-    /// Something of a dead process was put in order.
-    pub(super) recovered: bool,
     /// Sentences without a final period.
     pub(super) warnings: Vec<String>,
-    /// The conversation, oldest first.
-    pub(super) conversation: Vec<(EntryId, Arc<Message>)>,
+}
+
+/// What a session goes on with.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) config: LaneConfig,
+    /// What an operation has captured that is still open.
+    pub(super) captured: Vec<LaneConfig>,
+}
+
+impl Stored {
+    fn read(store: &dyn Store) -> Result<Option<Self>, ErrorRecord> {
+        let value = |namespace: &str, key: &str| store.value(namespace, key).map_err(|error| storage_error(&error));
+        let damaged = |what: &str, error: &dyn std::fmt::Display| {
+            ErrorRecord::new(ErrorKind::Storage, format!("the session contradicts itself at {what}: {error}"))
+        };
+        let Some(config) = value(namespace::LANE_CONFIG, MAIN_LANE)? else { return Ok(None) };
+        let config = serde_json::from_value(config).map_err(|error| damaged("lane.config/main", &error))?;
+        let state = value(namespace::LANE_STATE, MAIN_LANE)?;
+        let open = state.as_ref().and_then(|state| state.get("currentOperationId")).and_then(Value::as_str);
+        let mut captured = Vec::new();
+        // A state that can not be read is told when the session is restored.
+        if let Some(open) = open
+            && let Some(state) = value(namespace::OP_STATE, open)?
+            && let Ok(state) = serde_json::from_value::<OperationState>(state)
+        {
+            captured.extend(state.settings.fallbacks);
+            match state.leaf {
+                Leaf::AssistantReady { generation_context, .. } | Leaf::AssistantWait { generation_context, .. } => {
+                    captured.push(generation_context.configuration);
+                }
+                Leaf::AssistantPending(pending) => captured.push(pending.generation_context.configuration),
+                Leaf::Tools { batch } => captured.push(batch.configuration),
+                Leaf::Starting | Leaf::Checkpoint { .. } => {}
+            }
+        }
+        Ok(Some(Self { config, captured }))
+    }
 }
 
 impl Kept {
@@ -97,17 +126,13 @@ impl Kept {
         let store = jsonl::open(&found.file, options(settings, clock)).await.map_err(|error| storage_error(&error))?;
         let warnings = store.warnings().to_vec();
         let store = Arc::new(store);
-        let lane = MainLane::read(&*store)?;
-        let conversation = path_messages(&*store, lane.tip.as_ref()).map_err(|error| storage_error(&error))?;
         Ok(Self {
             id: found.id.clone(),
             name: found.name(),
             path: Some(found.file.clone()),
-            lane,
+            stored: Stored::read(&*store)?,
             resumed: true,
-            recovered: false,
             warnings,
-            conversation,
             store: Arc::clone(&store) as Arc<dyn Store>,
             file: Some(store),
         })
@@ -151,11 +176,9 @@ impl Kept {
             id,
             name,
             path: Some(path),
-            lane: MainLane::default(),
+            stored: None,
             resumed: false,
-            recovered: false,
             warnings: store.warnings().to_vec(),
-            conversation: Vec::new(),
             store: Arc::clone(&store) as Arc<dyn Store>,
             file: Some(store),
         })
@@ -169,11 +192,9 @@ impl Kept {
             id,
             name: None,
             path: None,
-            lane: MainLane::default(),
+            stored: None,
             resumed: false,
-            recovered: false,
             warnings: Vec::new(),
-            conversation: Vec::new(),
         }
     }
 
@@ -183,75 +204,10 @@ impl Kept {
         Some(SessionRef { id: self.id.clone(), file: Some(path.clone()), spill_dir: spill_dir(path) })
     }
 
-    /// Stores with what configuration the lane works from now on.
-    pub(super) async fn configure(&mut self, config: LaneConfig) -> Result<(), StoreError> {
-        let mut writes = Vec::new();
-        if self.lane.config.is_none() {
-            writes.push(set(namespace::BRANCH_TIP, MAIN_LANE, &self.lane.tip)?);
-            writes.push(set(namespace::LANE_STATE, MAIN_LANE, &LaneState::default())?);
-        }
-        if self.lane.config.as_ref() != Some(&config) {
-            writes.push(set(namespace::LANE_CONFIG, MAIN_LANE, &config)?);
-            self.lane.config = Some(config);
-        }
-        if writes.is_empty() { Ok(()) } else { self.store.commit(writes).await.map(drop) }
-    }
-
-    /// Puts in order what a process left that died in the middle of a run: processes its tools started, and calls
-    /// without a result.
-    pub(super) async fn recover(
-        &mut self,
-        clock: &Arc<dyn Clock>,
-        ids: &dyn Ids,
-        grace: std::time::Duration,
-    ) -> Result<(), StoreError> {
-        let memos = self.store.values(namespace::TOOL_MEMO, "")?;
-        let of_process = |key: &str, value: &Value| {
-            let is_process = key.rsplit(':').next() == Some(PROCESS_MEMO);
-            is_process.then(|| serde_json::from_value::<ProcessIdentity>(value.clone()).ok()).flatten()
-        };
-        let recorded = memos.iter().filter_map(|(key, value)| of_process(key, value));
-        let left: Vec<ProcessIdentity> = recorded.filter(|identity| identity.pgid != 0).collect();
-        // One grace for all.
-        let stopping = left.iter().map(|identity| process::stop_orphan(identity, grace, clock));
-        let outcomes = futures_util::future::join_all(stopping).await;
-        self.warnings.extend(left.iter().zip(&outcomes).filter_map(|(identity, outcome)| told(identity, outcome)));
-        // What left the group, or was started when its starter died, carries the id of its call.
-        for (key, value) in &memos {
-            let call_id = key.split(':').nth(1).unwrap_or_default();
-            if let Some(identity) = of_process(key, value)
-                && !call_id.is_empty()
-            {
-                let swept = process::sweep_call(&identity, call_id, clock).await;
-                self.warnings.extend(swept_text(&swept));
-            }
-        }
-        let mut writes: Vec<Write> = memos.iter().map(|(key, _)| Write::delete(namespace::TOOL_MEMO, key)).collect();
-        let run = memos.first().and_then(|(key, _)| key.split(':').next()).map(RunId::new);
-        let mut added = Vec::new();
-        for message in resume::interrupted(&self.conversation, clock.now_ms()) {
-            let (id, message) = (EntryId::new(ids.next_id()), Arc::new(message));
-            let parent_id = added.last().map(|(id, _): &(EntryId, _)| id).or(self.lane.tip.as_ref()).cloned();
-            let body = EntryBody::Message { message: Arc::clone(&message), terminate: false };
-            writes.push(Write::Entry { id: id.clone(), parent_id, body });
-            added.push((id, message));
-        }
-        if let Some((tip, _)) = added.last() {
-            writes.push(set(namespace::BRANCH_TIP, MAIN_LANE, tip)?);
-            self.lane.tip = Some(tip.clone());
-            let calls = if added.len() == 1 { "call was" } else { "calls were" };
-            let of = run.map(|run| format!(" of run {}", crate::model::short_id(run.as_str()))).unwrap_or_default();
-            self.warnings.push(format!(
-                "{} tool {calls} running when an earlier process{of} ended; whether the work was done is unknown",
-                added.len()
-            ));
-        }
-        self.conversation.extend(added);
-        if writes.is_empty() {
-            return Ok(());
-        }
-        self.recovered = true;
-        self.store.commit(writes).await.map(drop)
+    /// Where other processes leave messages; `None` when nothing is kept.
+    pub(super) fn inbox(&self, clock: &Arc<dyn Clock>) -> Option<Arc<dyn Inbox>> {
+        let path = self.path.as_ref()?;
+        Some(Arc::new(Spool::new(path, Arc::clone(clock))))
     }
 
     /// Gives the file back, after rewriting it where most of it is dead. A failure costs nothing but space.
@@ -262,26 +218,22 @@ impl Kept {
     }
 }
 
-/// A sentence on processes that were killed.
-fn swept_text(pids: &[u32]) -> Option<String> {
-    let list: Vec<String> = pids.iter().map(ToString::to_string).collect();
-    (!pids.is_empty()).then(|| format!("what a killed run had left was killed: process {}", list.join(", ")))
+/// A write of a register whose value always is JSON.
+fn set(namespace: &str, key: &str, value: &impl serde::Serialize) -> Result<Write, StoreError> {
+    Write::set(namespace, key, value).map_err(|error| StoreError::Invalid(error.to_string()))
 }
 
-fn told(identity: &ProcessIdentity, outcome: &OrphanOutcome) -> Option<String> {
-    let pid = identity.pgid;
-    match outcome {
-        OrphanOutcome::Gone => None,
-        OrphanOutcome::Stopped { .. } => Some(format!("process group {pid}, which a killed run had left, was stopped")),
-        OrphanOutcome::Left { pids, .. } if pids.is_empty() => None,
-        OrphanOutcome::Left { reason, pids } => {
-            let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-            Some(format!("a killed run may have left process {}: {reason}", pids.join(", ")))
-        }
-    }
+/// What a failed store makes of a call.
+pub(super) fn storage_error(error: &StoreError) -> ErrorRecord {
+    let record = ErrorRecord::new(error.kind(), error.to_string());
+    let StoreError::Busy { pid, .. } = error else { return record };
+    let whom = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    record
+        .with_hint(format!("wait for {whom}, tell it something with pirn steer, or start another session with -s NAME"))
 }
 
-fn options(settings: &Settings, clock: &Arc<dyn Clock>) -> jsonl::Options {
+/// How session files are opened.
+pub(super) fn options(settings: &Settings, clock: &Arc<dyn Clock>) -> jsonl::Options {
     jsonl::Options {
         durability: match settings.session.durability {
             Durability::None => jsonl::Durability::None,

@@ -145,6 +145,17 @@ impl io::Write for Lines<'_> {
 pub(super) fn event(event: &Event) {
     match event {
         Event::RunStart { run_id, .. } => tracing::info!(id = %run_id, "run started"),
+        Event::RunResume { run_id } => tracing::info!(id = %run_id, "run resumed"),
+        Event::RecoveryStep { state, action, tool_call_id, .. } => {
+            tracing::info!(state = ?state, action = action.as_str(), call = ?tool_call_id, "recovery step");
+        }
+        Event::OperationAbort { run_id, cause, .. } => tracing::info!(id = %run_id, cause = ?cause, "abort asked for"),
+        Event::RetryScheduled { attempt, max_attempts, delay_ms, .. } => {
+            tracing::info!(attempt, max_attempts, delay_ms, "retry scheduled");
+        }
+        Event::RetryEnd { attempt, success, .. } => tracing::debug!(attempt, success, "retries ended"),
+        Event::ModelFallback { from, to, .. } => tracing::warn!(from = ?from, to = ?to, "model fallback"),
+        Event::HandlerError { kind, name, .. } => tracing::warn!(kind = ?kind, name = ?name, "handler failed"),
         Event::TurnStart { turn } => tracing::debug!(turn, "turn started"),
         Event::MessageEnd { message, .. } => {
             if let Message::Assistant(reply) = &**message {
@@ -167,19 +178,12 @@ pub(super) fn event(event: &Event) {
         | Event::MessageUpdate { .. }
         | Event::ToolUpdate { .. }
         | Event::TurnEnd { .. }
-        | Event::RunResume { .. }
-        | Event::RecoveryStep { .. }
-        | Event::OperationAbort { .. }
-        | Event::RetryScheduled { .. }
         | Event::RetryStart { .. }
-        | Event::RetryEnd { .. }
-        | Event::ModelFallback { .. }
         | Event::EntryAdded { .. }
         | Event::Usage { .. }
         | Event::ConfigUpdate { .. }
         | Event::ValueUpdate { .. }
         | Event::LaneCreated { .. }
-        | Event::HandlerError { .. }
         | Event::QueueUpdate { .. } => {}
     }
 }

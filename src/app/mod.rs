@@ -14,8 +14,8 @@ mod kept;
 mod key_command;
 mod log;
 mod models;
+mod orphans;
 mod outputs;
-mod recorder;
 mod report;
 mod resume;
 mod run;
@@ -23,6 +23,7 @@ pub mod sessions;
 mod setup;
 mod signals;
 mod start;
+pub mod steer;
 mod system_prompt;
 mod verdict;
 
@@ -111,6 +112,7 @@ async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
     match cli::parse(argv) {
         Err(error) => screen.refuse(error, &*clock).await,
         Ok(Invocation::Print(text)) => print_text(screen, text, &mut signals, &*clock).await,
+        Ok(Invocation::Steer(args)) => steer::command(args, env, screen, signals, &clock).await,
         Ok(Invocation::Models(args)) => commands::models(args, env, screen, signals, &clock).await,
         Ok(Invocation::Completions(shell)) => match cli::completions(shell) {
             Ok(text) => print_text(screen, text, &mut signals, &*clock).await,

@@ -7,13 +7,10 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
-
 use crate::model::{
-    AssistantMessage, CancelCause, Content, EntryId, ErrorKind, ErrorRecord, Extra, Message, OperationResult, Reason,
-    Status, StopReason, ToolCall, ToolResultMessage,
+    AssistantMessage, CancelCause, EntryId, ErrorKind, ErrorRecord, Message, OperationResult, Reason, Status,
+    StopReason,
 };
-use crate::turn::texts;
 
 /// A path of the tree, oldest first.
 pub(super) type Path = [(EntryId, Arc<Message>)];
@@ -37,25 +34,32 @@ pub(super) struct Finished {
     pub(super) text: String,
 }
 
-/// Decides what a continuation without a prompt does. `result` is that of the last operation, `tip` the lane's.
+/// Decides what a continuation without a prompt does where nothing is open and nothing waits. `result` is that of the
+/// last operation, `tip` the lane's; `can_continue` = what a model would see ends in something to answer.
 ///
 /// # Errors
 /// Kind `usage`: there is nothing to continue.
-pub(super) fn next(path: &Path, tip: Option<&EntryId>, result: Option<&OperationResult>) -> Result<Next, ErrorRecord> {
+pub(super) fn next(
+    path: &Path,
+    tip: Option<&EntryId>,
+    result: Option<&OperationResult>,
+    can_continue: bool,
+) -> Result<Next, ErrorRecord> {
     // A result speaks for the transcript only while nothing came after it.
     let result = result.filter(|result| result.tip_id.as_ref() == tip);
     if let Some(finished) = finished(path, result) {
         return Ok(Next::Again(Box::new(finished)));
     }
-    match sendable(path).last() {
-        Some(message) if message.as_assistant().is_none_or(|reply| reply.calls().next().is_some()) => {
-            Ok(Next::Continue)
-        }
-        Some(_) | None => {
-            Err(ErrorRecord::new(ErrorKind::Usage, "nothing to continue: this session has no open question")
-                .with_hint("pirn -c \"PROMPT\" goes on with a new one"))
-        }
+    if can_continue {
+        return Ok(Next::Continue);
     }
+    Err(nothing())
+}
+
+/// There is nothing to continue.
+pub(super) fn nothing() -> ErrorRecord {
+    ErrorRecord::new(ErrorKind::Usage, "nothing to continue: this session has no open question")
+        .with_hint("pirn -c \"PROMPT\" goes on with a new one")
 }
 
 fn finished(path: &Path, result: Option<&OperationResult>) -> Option<Finished> {
@@ -86,47 +90,6 @@ fn finished(path: &Path, result: Option<&OperationResult>) -> Option<Finished> {
         }
         Some(_) => None,
     }
-}
-
-/// The transcript a run goes on from: replies that failed at its end would be left out of a request anyway.
-pub(super) fn sendable(path: &Path) -> Vec<Arc<Message>> {
-    let failed = |message: &Message| {
-        message.as_assistant().is_some_and(|reply| {
-            reply.stop_reason.is_failure() || matches!(reply.stop_reason, StopReason::Deferred | StopReason::Pending)
-        })
-    };
-    let end = path.iter().rposition(|(_, message)| !failed(message)).map_or(0, |at| at + 1);
-    path.iter().take(end).map(|(_, message)| Arc::clone(message)).collect()
-}
-
-/// Results for the calls that the end of a process left without one, in their order.
-pub(super) fn interrupted(path: &Path, now_ms: u64) -> Vec<Message> {
-    let mut answered = Vec::new();
-    for (_, message) in path.iter().rev() {
-        match &**message {
-            Message::ToolResult(result) => answered.push(result.tool_call_id.as_str()),
-            Message::Assistant(reply) if !reply.stop_reason.is_failure() => {
-                let open = reply.calls().filter(|call| !answered.contains(&call.id.as_str()));
-                return open.map(|call| interrupted_result(call, now_ms)).collect();
-            }
-            Message::Assistant(_) | Message::User(_) | Message::Custom(_) => return Vec::new(),
-        }
-    }
-    Vec::new()
-}
-
-fn interrupted_result(call: &ToolCall, now_ms: u64) -> Message {
-    Message::ToolResult(ToolResultMessage {
-        tool_call_id: call.id.clone(),
-        tool_name: call.name.clone(),
-        content: vec![Content::text(texts::TOOL_INTERRUPTED)],
-        details: Some(json!({"error": {"code": "aborted", "message": texts::TOOL_INTERRUPTED}})),
-        is_error: true,
-        usage: None,
-        duration_ms: None,
-        timestamp: now_ms,
-        extra: Extra::new(),
-    })
 }
 
 #[cfg(test)]

@@ -10,29 +10,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::account::Account;
-use super::kept::Kept;
+use super::kept::{Kept, storage_error};
 use super::log::{self, Log};
 use super::outputs::Wanted;
-use super::recorder::{Recorder, StoredMemos, storage_error};
 use super::report::Screen;
-use super::resume::{self, Finished as Told};
+use super::resume::Finished as Told;
 use super::setup::Setup;
 use super::signals::{Signals, cause_of};
 use super::start::{self, Deadline, Ready, Refused, Start};
 use super::verdict::{Verdict, exit_unstored, has_answer};
 use super::{apart, children};
-use crate::agent::{Agent, AgentError, Listener};
 use crate::cli::RunArgs;
 use crate::config::{self, Env, Settings};
 use crate::exit::Exit;
-use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, Model, RunOutcome, Thinking};
-use crate::port::{Clock, SinkError};
+use crate::harness::{AbortError, Drive, Harness, Input, Lane, Listener, Outcome, QueueError, RunError};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, InboxKind, LaneEvent, Model, Status, Thinking};
+use crate::port::Clock;
 use crate::print::{
     self, AnswerFile, Finished, Handle, LimitsLine, ModelRef, Msg, Printer, PrinterGone, ResultLine, SESSION_VERSION,
-    SessionLine, StdoutFailure, UsageShare, UsageTotals, rfc3339,
+    SessionLine, StdoutFailure, UsageTotals, rfc3339,
 };
 
 /// Runs the agent once.
@@ -49,7 +49,7 @@ pub(super) async fn command(
     let mut deadline = Deadline { started_ms: clock.monotonic_ms(), timeout, clock: Arc::clone(&clock) };
     let mut screen = screen.clone();
     match Box::pin(start::ready(&args, env, &mut screen, &mut signals, &mut deadline)).await {
-        Ok(ready) => Box::pin(Running::new(ready, signals, deadline).drive()).await,
+        Ok(ready) => Box::pin(Running::new(&args, ready, signals, deadline).drive()).await,
         Err(Refused::Usage(error)) => screen.refuse(error, &*clock).await,
         Err(Refused::Error(error)) => screen.fail(error, &*clock).await,
         Err(Refused::Cancelled(cause)) => screen.cancelled(cause, &*clock).await,
@@ -62,7 +62,13 @@ struct Running {
     settings: Settings,
     setup: Setup,
     kept: Kept,
-    recorder: Arc<Recorder>,
+    harness: Harness,
+    lane: Lane,
+    /// A dead process left an operation open.
+    recovered: bool,
+    /// Messages that follow, each when the run would end.
+    then: Vec<String>,
+    drive: Drive,
     cwd: String,
     printer: Printer,
     warnings: Vec<(&'static str, String)>,
@@ -83,7 +89,7 @@ pub(super) struct Files {
 
 /// How the wait for the agent ended.
 enum Ended {
-    Outcome(Box<Result<RunOutcome, AgentError>>),
+    Outcome(Box<Result<Outcome, RunError>>),
     /// A signal while the run was ending already: leave at once.
     Now,
     /// The reader of stdout took nothing more after the run was to end.
@@ -91,26 +97,19 @@ enum Ended {
 }
 
 impl Running {
-    fn new(ready: Ready, signals: Signals, deadline: Deadline) -> Self {
-        let Ready { screen, settings, mut setup, kept, cwd, printer, start, warnings, files } = ready;
-        let (store, clock) = (Arc::clone(&kept.store), Arc::clone(&deadline.clock));
-        setup.options.session_id = Some(kept.id.clone());
-        setup.options.tool_env.session = kept.session_ref();
-        setup.options.tool_env.memos = Some(Arc::new(StoredMemos(Arc::clone(&store))));
-        let recorder = Recorder::new(
-            store,
-            clock,
-            Arc::clone(&setup.options.ids),
-            kept.lane.tip.clone(),
-            setup.never_tools(),
-            setup.model.prices.is_some(),
-        );
+    fn new(args: &RunArgs, ready: Ready, signals: Signals, deadline: Deadline) -> Self {
+        let Ready { screen, settings, setup, kept, harness, lane, recovered, cwd, printer, start, warnings, files } =
+            ready;
         Self {
             screen,
             settings,
             setup,
             kept,
-            recorder: Arc::new(recorder),
+            harness,
+            lane,
+            recovered,
+            then: args.then.clone(),
+            drive: Drive { resend: !args.no_resend, ..Drive::default() },
             cwd: cwd.display().to_string(),
             printer,
             warnings,
@@ -145,30 +144,19 @@ impl Running {
         {
             tell(&handle, Msg::Notice(notice)).await;
         }
-        let agent = match self.agent(&start) {
-            Ok(agent) => agent,
-            Err(error) => {
-                let record = ErrorRecord::new(ErrorKind::Internal, error.to_string());
-                return self.screen.fail(record, &*clock).await;
-            }
+        let tap = match self.listen(&handle) {
+            Ok(tap) => tap,
+            Err(error) => return self.screen.fail(error, &*clock).await,
         };
-        let tap = Arc::new(Tap {
-            handle: handle.clone(),
-            recorder: Arc::clone(&self.recorder),
-            clock: Arc::clone(&clock),
-            started_ms: clock.monotonic_ms(),
-            account: Mutex::default(),
-        });
-        agent.subscribe(Arc::clone(&tap) as Arc<dyn Listener>).forever();
         let mut cause = None;
         let mut stdout_failure = None;
-        let ended = self.wait(&agent, start, &handle, &mut cause, &mut stdout_failure).await;
+        let ended = self.wait(start, &handle, &mut cause, &mut stdout_failure).await;
         let verdict = match ended {
             Ended::Outcome(outcome) => match *outcome {
                 Ok(outcome) => {
                     Verdict::of(outcome, stdout_failure.as_ref()).unless_signalled(&mut cause, &mut self.signals).await
                 }
-                Err(error) => self.failed(&error, cause),
+                Err(error) => failed(&error, cause),
             },
             Ended::Now | Ended::Stalled => {
                 self.setup.supervisor.kill_now();
@@ -178,8 +166,6 @@ impl Running {
         if !self.end_children(cause.is_some()).await {
             return verdict.exit();
         }
-        // Nobody waits until the memory of a long conversation is free.
-        drop(tokio::task::spawn_blocking(move || drop(agent)));
         let account = tap.account.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(self.conclude(verdict, account, cause)).await
     }
@@ -224,24 +210,20 @@ impl Running {
         Verdict::cancelled(Some(why))
     }
 
-    /// An agent that knows the conversation so far.
-    fn agent(&self, start: &Start) -> Result<Agent, AgentError> {
-        let agent = Agent::new(self.setup.options.clone())?;
-        let conversation = &self.kept.conversation;
-        let messages = match start {
-            Start::Continue => resume::sendable(conversation),
-            Start::Prompt(_) | Start::Again(_) => conversation.iter().map(|(_, message)| Arc::clone(message)).collect(),
-        };
-        agent.set_messages(messages)?;
-        Ok(agent)
-    }
-
-    /// A run that could not go on: the store's failure is the cause of a listener's.
-    fn failed(&self, error: &AgentError, cause: Option<CancelCause>) -> Verdict {
-        match self.recorder.failure() {
-            Some(failure) => Verdict::stored(storage_error(&failure), cause),
-            None => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
+    /// Hears the events, on top of what an open operation has used already.
+    fn listen(&self, handle: &Handle) -> Result<Arc<Tap>, ErrorRecord> {
+        let mut account = Account::default();
+        if let (Some((operation, _)), Some((turns, results))) = (self.lane.open_operation(), self.lane.progress()) {
+            let rows = self.harness.usage_of(&operation).map_err(|error| storage_error(&error))?;
+            let results = u32::try_from(results).unwrap_or(u32::MAX);
+            account = Account::of_operation(&rows, turns, results);
         }
+        let clock = Arc::clone(&self.deadline.clock);
+        let started_ms = clock.monotonic_ms();
+        let tap = Tap { handle: handle.clone(), clock, started_ms, account: Mutex::new(account) };
+        let tap = Arc::new(tap);
+        self.harness.subscribe(Arc::clone(&tap) as Arc<dyn Listener>).forever();
+        Ok(tap)
     }
 
     /// Tells the end of an earlier run again.
@@ -295,10 +277,9 @@ impl Running {
         of_setup.chain(of_session).chain(self.warnings.iter().cloned()).collect()
     }
 
-    /// Drives the agent, and ends the run when a signal, the timeout or a closed stdout says so.
+    /// Drives the lane, and ends the run when a signal, the timeout or a closed stdout says so.
     async fn wait(
         &mut self,
-        agent: &Agent,
         start: Start,
         handle: &Handle,
         cause: &mut Option<CancelCause>,
@@ -309,28 +290,28 @@ impl Running {
         let mut stdout = printer.stdout_watch();
         let heartbeat = self.settings.output.heartbeat;
         let mut beats: u32 = 0;
-        let run = async {
-            match start {
-                Start::Prompt(prompt) => agent.prompt(prompt).await,
-                Start::Continue | Start::Again(_) => agent.continue_().await,
-            }
-        };
+        // Asked for once; an abort waits for the operation it is to end.
+        let asked = watch::Sender::new(None);
+        let run = work(&self.lane, start, &self.then, self.drive, &asked);
+        let ending = end_when_asked(&self.lane, asked.subscribe(), &*clock);
         let stalled = print::stalled(&*clock, || printer.backlog());
-        tokio::pin!(run, stalled);
+        tokio::pin!(run, ending, stalled);
         loop {
+            let mut why = None;
             tokio::select! {
                 biased;
                 signal = self.signals.next() => {
                     if cause.is_some() {
                         return Ended::Now;
                     }
-                    end(agent, cause, cause_of(signal));
+                    why = Some(cause_of(signal));
                 }
                 failure = stdout.failed(), if stdout_failure.is_none() => {
                     *stdout_failure = Some(failure);
-                    end(agent, cause, self.signals.claim().await.unwrap_or(CancelCause::Pipe));
+                    why = Some(self.signals.claim().await.unwrap_or(CancelCause::Pipe));
                 }
-                () = self.deadline.passed(), if cause.is_none() => end(agent, cause, CancelCause::Timeout),
+                () = self.deadline.passed(), if cause.is_none() => why = Some(CancelCause::Timeout),
+                () = &mut ending => {}
                 outcome = &mut run => return Ended::Outcome(Box::new(outcome)),
                 // Tools have their own time to end; a reader of stdout that takes nothing has this one.
                 () = &mut stalled, if cause.is_some() => return Ended::Stalled,
@@ -341,14 +322,17 @@ impl Running {
                     handle.try_send(Msg::Heartbeat { elapsed_ms });
                 }
             }
+            if let Some(why) = why {
+                let first = *cause.get_or_insert(why);
+                asked.send_replace(Some(first));
+            }
         }
     }
 
     /// Tells the verdict and waits for the reader of stdout. What asks for the end only now leaves the verdict as it
     /// is, since that may have been read, but no longer lets the reader take its time.
     async fn finish(self, result: Msg, exit: Exit, cause: Option<CancelCause>) -> Exit {
-        let Self { screen, printer, mut signals, deadline, kept, recorder, mut late, .. } = self;
-        drop(recorder);
+        let Self { screen, printer, mut signals, deadline, kept, harness, lane, mut late, .. } = self;
         let clock = Arc::clone(&deadline.clock);
         let hurry = CancellationToken::new();
         if cause.or(late).is_some() {
@@ -374,6 +358,8 @@ impl Running {
                 }
             }
         };
+        // Nobody waits until the memory of a long conversation is free.
+        drop(tokio::task::spawn_blocking(move || drop((lane, harness))));
         kept.close().await;
         let archive_failed = screen.events.as_ref().is_some_and(|events| events.failure().is_some());
         let exit = if archive_failed { exit_unstored(exit) } else { exit };
@@ -404,14 +390,14 @@ impl Running {
             file: self.kept.path.as_ref().map(|path| path.display().to_string()),
             parent: None,
             resumed: self.kept.resumed,
-            recovered: self.kept.recovered,
-            leaf_id: self.kept.lane.tip.as_ref().map(|tip| tip.as_str().to_owned()),
+            recovered: self.recovered,
+            leaf_id: self.lane.tip().map(|tip| tip.as_str().to_owned()),
             model: model_ref(&self.setup.model),
             thinking: self.setup.thinking,
             tools: self.setup.tool_names.clone(),
             limits: LimitsLine {
                 max_turns: limits.max_turns,
-                max_cost: None,
+                max_cost: limits.max_cost,
                 timeout_ms: limits.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
             },
             config_files: self.settings.files().map(|file| file.display().to_string()).collect(),
@@ -419,32 +405,28 @@ impl Running {
     }
 
     fn result_line(&self, exit: Exit, verdict: Verdict, account: &Account) -> ResultLine {
-        let priced = self.setup.model.prices.is_some();
-        let cost = |total: f64| priced.then_some(total);
         ResultLine {
             stop_reason: verdict.stop_reason,
             text: account.text.clone(),
             session_id: Some(self.kept.id.clone()),
             session_file: self.kept.path.as_ref().map(|path| path.display().to_string()),
-            leaf_id: self.recorder.tip().map(|tip| tip.as_str().to_owned()),
+            leaf_id: self.lane.tip().map(|tip| tip.as_str().to_owned()),
             // What could not be saved can not be gone on with.
-            resumable: self.kept.path.is_some() && self.recorder.failure().is_none(),
+            resumable: self.kept.path.is_some() && !self.lane.snapshot().faulted,
             model: Some(model_ref(&self.setup.model)),
             turns: account.turns,
             requests: account.requests,
             tool_calls: account.tool_calls,
             denials: account.denials.clone(),
             usage: UsageTotals::from(&account.usage),
-            cost_usd: cost(account.usage.cost.total),
-            usage_by_model: account
-                .by_model
+            cost_usd: account.cost_usd(),
+            usage_by_model: account.usage_by_model(),
+            pending_follow_ups: self
+                .lane
+                .inbox()
                 .iter()
-                .map(|(model, usage)| {
-                    let share =
-                        UsageShare { input: usage.input, output: usage.output, cost_usd: cost(usage.cost.total) };
-                    (model.clone(), share)
-                })
-                .collect(),
+                .filter(|item| item.kind == InboxKind::FollowUp)
+                .fold(0, |count, _| count + 1),
             duration_ms: self.deadline.elapsed_ms(),
             api_duration_ms: account.api_ms,
             first_token_ms: account.first_token_ms,
@@ -460,10 +442,74 @@ pub(super) async fn tell(handle: &Handle, msg: Msg) {
     }
 }
 
-/// Ends the run; the first cause wins.
-fn end(agent: &Agent, cause: &mut Option<CancelCause>, why: CancelCause) {
-    agent.abort_with(why);
-    cause.get_or_insert(why);
+/// Runs what the call asks for, and then what waits for a next run.
+async fn work(
+    lane: &Lane,
+    start: Start,
+    then: &[String],
+    drive: Drive,
+    asked: &watch::Sender<Option<CancelCause>>,
+) -> Result<Outcome, RunError> {
+    let mut then: Vec<Input> = then.iter().map(|text| Input::from(text.as_str())).collect();
+    let mut outcome = match start {
+        // What a dead process left is finished first; the prompt is safe before that begins.
+        Start::Prompt(prompt) if lane.open_operation().is_some() => {
+            lane.next_run(prompt).await.map_err(unqueued)?;
+            lane.continue_(drive).await?
+        }
+        Start::Prompt(prompt) => lane.prompt_then(prompt, std::mem::take(&mut then), drive).await?,
+        Start::Continue | Start::Again(_) => lane.continue_(drive).await?,
+    };
+    loop {
+        let Outcome::Settled(settled) = &outcome else { return Ok(outcome) };
+        let ended = settled.result.status == Status::Aborted || asked.borrow().is_some();
+        let waits = lane.inbox().iter().any(|item| item.kind == InboxKind::NextRun);
+        if ended || !(waits || !then.is_empty()) {
+            return Ok(outcome);
+        }
+        if waits {
+            outcome = lane.continue_then(std::mem::take(&mut then), drive).await?;
+        } else {
+            let next = then.remove(0);
+            outcome = lane.prompt_then(next, std::mem::take(&mut then), drive).await?;
+        }
+    }
+}
+
+fn unqueued(error: QueueError) -> RunError {
+    match error {
+        QueueError::InvalidMessage { reason } => RunError::InvalidMessage { reason },
+        QueueError::Faulted(fault) => RunError::Faulted(fault),
+        QueueError::Closed => RunError::Closed,
+    }
+}
+
+/// How often an abort looks for the operation it is to end, which may not have begun.
+const ABORT_EVERY: Duration = Duration::from_millis(10);
+
+/// Ends the operation of a lane once somebody asks for it. Never comes back.
+async fn end_when_asked(lane: &Lane, mut asked: watch::Receiver<Option<CancelCause>>, clock: &dyn Clock) {
+    let why = match asked.wait_for(Option::is_some).await {
+        Ok(why) => *why,
+        Err(_) => None,
+    };
+    if let Some(why) = why {
+        while let Err(AbortError::NoActiveOperation) = lane.abort(why).await {
+            clock.sleep(ABORT_EVERY).await;
+        }
+    }
+    std::future::pending().await
+}
+
+/// A run that could not go on.
+fn failed(error: &RunError, cause: Option<CancelCause>) -> Verdict {
+    match error {
+        RunError::Faulted(fault) => Verdict::stored(fault.record(), cause),
+        RunError::InvalidMessage { .. } | RunError::NothingToContinue | RunError::LaneBusy { .. } => {
+            Verdict::refused(ErrorRecord::new(error.kind(), error.to_string()), cause)
+        }
+        RunError::Closed => Verdict::failed(ErrorRecord::new(ErrorKind::Internal, error.to_string()), cause),
+    }
 }
 
 /// Waits for the beat behind the first `beats` ones.
@@ -481,10 +527,9 @@ fn model_ref(model: &Model) -> ModelRef {
     ModelRef { provider: model.provider.clone(), id: model.id.clone() }
 }
 
-/// Stores what an event claims, counts it and sends it to the printer.
+/// Counts events and sends them to the printer.
 struct Tap {
     handle: Handle,
-    recorder: Arc<Recorder>,
     clock: Arc<dyn Clock>,
     started_ms: u64,
     account: Mutex<Account>,
@@ -492,22 +537,11 @@ struct Tap {
 
 #[async_trait]
 impl Listener for Tap {
-    async fn on_event(&self, event: &Event, _cancel: &CancellationToken) -> Result<(), SinkError> {
-        let mut event = Box::new(event.clone());
-        // Most events are pieces of a reply that claim nothing.
-        if !matches!(*event, Event::MessageUpdate { .. })
-            && let Err(failure) = self.recorder.record(&mut event).await
-        {
-            // At once: ending what tools left running takes its time. Whether anybody hears it changes nothing.
-            let fault = Event::Fault { error: storage_error(&failure) };
-            log::event(&fault);
-            tell(&self.handle, Msg::Event { event: Box::new(fault), ts: self.clock.now_ms() }).await;
-            return Err(SinkError(failure.to_string()));
-        }
+    async fn on_event(&self, told: &LaneEvent) {
         let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
-        self.account.lock().unwrap_or_else(PoisonError::into_inner).count(&event, elapsed_ms);
-        log::event(&event);
-        let msg = Msg::Event { event, ts: self.clock.now_ms() };
-        self.handle.send(msg).await.map_err(|error| SinkError(error.to_string()))
+        self.account.lock().unwrap_or_else(PoisonError::into_inner).count(&told.event, elapsed_ms);
+        log::event(&told.event);
+        let msg = Msg::Event { event: Box::new(told.event.clone()), recovery: told.recovery, ts: self.clock.now_ms() };
+        tell(&self.handle, msg).await;
     }
 }

@@ -5,26 +5,31 @@
 //!
 //! Must not know: what happens in a run.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Map;
 
 use super::children::{Children, Key};
-use crate::agent::{AgentOptions, Limits, QueueMode, ToolEnv};
+use super::kept::Stored;
+use super::orphans::LeftRunning;
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
 use crate::config::{self, Confine, Env, JsonLevel, Origin, Settings};
-use crate::model::{ErrorKind, ErrorRecord, LaneConfig, LaneModel, Model, Thinking};
-use crate::port::{Clock, Ids, Provider, Replay, StreamOptions, Timeouts};
+use crate::harness::{Limits, Options, Retry};
+use crate::model::{ErrorKind, ErrorRecord, LaneConfig, LaneModel, Model, RunSettings, Secret, Thinking};
+use crate::port::{
+    Clock, Credential, Guard, Ids, Inbox, Models, Provider, SessionRef, Store, StreamOptions, Timeouts, Tool, ToolEnv,
+};
 use crate::print::io_reason;
 use crate::process::Supervisor;
 use crate::process::mask::Masks;
-use crate::provider::catalogue::{Catalogue, Choice, Connection, DEMO};
+use crate::provider::catalogue::{Catalogue, Choice, Choices, Connection, DEMO};
 use crate::provider::chat::{ChatProvider, ChatSettings, KeySource};
 use crate::provider::demo::DemoProvider;
 use crate::provider::http::{HttpClient, HttpSettings, ProxySettings};
+use crate::provider::router::{Router, Way};
 use crate::tool::{self, Confinement};
 
 /// Where temporary files live when `TMPDIR` does not say.
@@ -65,11 +70,23 @@ pub(super) fn settings(args: &RunArgs, env: &Env, cwd: &Path) -> (JsonLevel, Res
 
 /// A run, ready to start.
 pub(super) struct Setup {
-    pub(super) options: AgentOptions,
+    /// The provider and the facts of every model of the run.
+    pub(super) router: Arc<Router>,
     pub(super) model: Model,
     /// `None` = the model's default.
     pub(super) thinking: Option<Thinking>,
+    fallbacks: Vec<LaneConfig>,
+    tools: Vec<Arc<dyn Tool>>,
     pub(super) tool_names: Vec<String>,
+    system_prompt: String,
+    stream_options: StreamOptions,
+    run: RunSettings,
+    limits: Limits,
+    retry: Retry,
+    guard: Arc<dyn Guard>,
+    cwd: PathBuf,
+    clock: Arc<dyn Clock>,
+    pub(super) ids: Arc<dyn Ids>,
     /// Starts and ends every child of the run.
     pub(super) supervisor: Supervisor,
     /// What no log and no listing may show.
@@ -80,12 +97,33 @@ pub(super) struct Setup {
 impl Setup {
     /// What the session keeps of it.
     pub(super) fn lane_config(&self) -> LaneConfig {
-        LaneConfig {
-            model: LaneModel { provider: self.model.provider.clone(), model_id: self.model.id.clone() },
-            thinking_level: self.thinking.map(|level| level.as_str().to_owned()),
-            active_tool_names: self.tool_names.clone(),
-            extra: Map::new(),
-        }
+        lane_config(&self.model, self.thinking, &self.tool_names)
+    }
+
+    /// Everything a harness needs, over a store.
+    pub(super) fn options(
+        &self,
+        store: Arc<dyn Store>,
+        session_id: &str,
+        session: Option<SessionRef>,
+        inbox: Option<Arc<dyn Inbox>>,
+    ) -> Options {
+        let mut options = Options::new(store, Arc::clone(&self.router) as Arc<dyn Provider>);
+        options.models = Arc::clone(&self.router) as Arc<dyn Models>;
+        options.tools.clone_from(&self.tools);
+        options.inbox = inbox;
+        options.orphans = Some(Arc::new(LeftRunning { grace: self.limits.grace, clock: Arc::clone(&self.clock) }));
+        options.lane_config = self.lane_config();
+        options.settings = RunSettings { fallbacks: self.fallbacks.clone(), ..self.run.clone() };
+        options.limits = self.limits;
+        options.retry = self.retry;
+        options.system_prompt.clone_from(&self.system_prompt);
+        options.stream_options = self.stream_options.clone();
+        options.session_id = Some(session_id.to_owned());
+        options.tool_env = ToolEnv { cwd: self.cwd.clone(), guard: Arc::clone(&self.guard), session };
+        options.clock = Arc::clone(&self.clock);
+        options.ids = Arc::clone(&self.ids);
+        options
     }
 
     /// The variables that no child of a tool sees (V2), for those who ask for more; `None` where no tool starts any.
@@ -94,11 +132,14 @@ impl Setup {
         let withheld = if starts_children { self.supervisor.withheld() } else { Vec::new() };
         (!withheld.is_empty()).then(|| format!("withheld from children: {}", withheld.join(", ")))
     }
+}
 
-    /// The tools that may not run twice.
-    pub(super) fn never_tools(&self) -> BTreeSet<String> {
-        let tools = self.options.settings.tools.iter().map(|tool| tool.spec());
-        tools.filter(|spec| spec.replay == Replay::Never).map(|spec| spec.name.clone()).collect()
+fn lane_config(model: &Model, thinking: Option<Thinking>, tools: &[String]) -> LaneConfig {
+    LaneConfig {
+        model: LaneModel { provider: model.provider.clone(), model_id: model.id.clone() },
+        thinking_level: thinking.map(|level| level.as_str().to_owned()),
+        active_tool_names: tools.to_vec(),
+        extra: Map::new(),
     }
 }
 
@@ -106,7 +147,7 @@ impl Setup {
 fn of_session(settings: &Settings, stored: &LaneConfig) -> Settings {
     let mut settings = settings.clone();
     if !is_asked(&settings, "model") {
-        settings.model = format!("{}/{}", stored.model.provider, stored.model.model_id);
+        settings.model = vec![format!("{}/{}", stored.model.provider, stored.model.model_id)];
     }
     if !is_asked(&settings, "thinking") {
         settings.thinking = stored.thinking_level.as_deref().and_then(Thinking::from_word);
@@ -168,61 +209,198 @@ pub(super) async fn build(
     settings: &Settings,
     env: &Env,
     cwd: &Path,
-    stored: Option<&LaneConfig>,
+    stored: Option<&Stored>,
     clock: &Arc<dyn Clock>,
     ids: &Arc<dyn Ids>,
 ) -> Result<Setup, ErrorRecord> {
-    let names = tool_names(args, settings, env, stored)?;
-    let settings = &stored.map_or_else(|| settings.clone(), |stored| of_session(settings, stored));
+    let config = stored.map(|stored| &stored.config);
+    let names = tool_names(args, settings, env, config)?;
+    let wished = settings.model.clone();
+    let settings = &config.map_or_else(|| settings.clone(), |config| of_session(settings, config));
     let catalogue = Catalogue::new(settings, env)?;
-    let chosen = catalogue.choose(&settings.model).map_err(|error| match stored {
+    let mut choices = catalogue.choose(&settings.model).map_err(|error| match config {
         Some(_) if !is_asked(settings, "model") => of_stored_model(error),
         Some(_) | None => located(error, settings, "model"),
-    });
-    let Choice { model, thinking, warnings, .. } = chosen?;
+    })?;
+    if config.is_some() && !is_asked(settings, "model") {
+        choices.fallbacks =
+            catalogue.fallbacks_of(&choices.first.model, &wished).map_err(|error| located(error, settings, "model"))?;
+    }
+    refuse_unpriced(settings, &choices)?;
     let children = Children::new(settings, env, &catalogue, clock)?;
-    let connection = catalogue.unsigned(&model);
-    let http = http(&connection, env, settings, clock)?;
-    let Key { secret, source } = children.key(&catalogue, settings, &model, cwd, clock).await?;
-    let connection = Connection { key: secret, ..connection };
-    children.hide(&connection)?;
+    let ways = Ways { catalogue: &catalogue, children: &children, settings, env, cwd, clock };
+    let captured = stored.map(|stored| stored.captured.as_slice()).unwrap_or_default();
+    let router = Arc::new(ways.router(&choices, captured).await?);
+    let Choices { first: Choice { model, thinking, warnings, .. }, fallbacks } = choices;
     let masks = children.masks.clone();
     let short = masks.too_short().join(", ");
     let tools = tool::builtin(&tool_settings(settings, env, &children, clock), &names);
+    let tool_names: Vec<String> = tools.iter().map(|tool| tool.spec().name.clone()).collect();
+    // An operation that is open goes on with the tools it has.
+    let mut known = names;
+    let more = captured.iter().flat_map(|captured| &captured.active_tool_names);
+    for name in more {
+        if !known.contains(name) {
+            known.push(name.clone());
+        }
+    }
+    let tools = if known.len() == tool_names.len() {
+        tools
+    } else {
+        tool::builtin(&tool_settings(settings, env, &children, clock), &known)
+    };
     let context = config::context_files(settings, cwd, env);
     let warnings = settings.warnings.iter().cloned().chain(context.warnings.iter().cloned()).chain(warnings);
+    let of_fallbacks = fallbacks.iter().flat_map(|choice| choice.warnings.iter().cloned());
     let short = (!short.is_empty()).then(|| format!("{short} is too short to be masked where a tool shows it"));
-    let warnings = warnings.chain(short).collect();
-    let mut options = AgentOptions::new(
-        provider(&connection, source, http),
-        crate::agent::Settings {
-            system_prompt: system_prompt::build(
-                settings.system.as_deref().unwrap_or_default(),
-                &settings.append_system,
-                &context.files,
-                cwd,
-                env.text("SHELL"),
-                !tools.is_empty(),
-            ),
-            model: model.clone(),
-            thinking,
-            tools: tools.clone(),
-        },
+    let warnings = warnings.chain(of_fallbacks).chain(short).collect();
+    let system_prompt = system_prompt::build(
+        settings.system.as_deref().unwrap_or_default(),
+        &settings.append_system,
+        &context.files,
+        cwd,
+        env.text("SHELL"),
+        !tool_names.is_empty(),
     );
-    options.stream_options = stream_options(settings, &connection);
-    options.tool_execution = settings.tools.execution;
-    options.steering_mode = QueueMode::OneAtATime;
-    options.limits = Limits {
+    Ok(Setup {
+        stream_options: stream_options(settings, &catalogue.unsigned(&model)),
+        fallbacks: fallbacks.iter().map(|choice| lane_config(&choice.model, choice.thinking, &tool_names)).collect(),
+        run: RunSettings {
+            steering_mode: settings.steering_mode,
+            follow_up_mode: settings.follow_up_mode,
+            tool_execution: settings.tools.execution,
+            ..RunSettings::default()
+        },
+        limits: limits(settings),
+        retry: Retry {
+            enabled: settings.retry.enabled,
+            max_retries: settings.retry.max_retries,
+            base_delay: settings.retry.base_delay,
+            max_delay: settings.retry.max_delay.unwrap_or(Duration::MAX),
+        },
+        guard: Arc::new(guard(settings, env, cwd)),
+        cwd: cwd.to_path_buf(),
+        clock: Arc::clone(clock),
+        ids: Arc::clone(ids),
+        router,
+        model,
+        thinking,
+        tools,
+        tool_names,
+        system_prompt,
+        supervisor: children.supervisor,
+        masks,
+        warnings,
+    })
+}
+
+fn limits(settings: &Settings) -> Limits {
+    Limits {
         max_turns: settings.limits.max_turns.unwrap_or(0),
+        max_cost: settings.limits.max_cost,
+        max_repeats: settings.limits.max_repeats.unwrap_or(0),
+        max_follow_ups: settings.hook_limits.max_follow_ups,
+        max_interruptions: settings.recovery.max_interruptions,
         max_parallel: usize::try_from(settings.tools.max_parallel).unwrap_or(usize::MAX),
         grace: settings.limits.grace,
-    };
-    options.tool_env =
-        ToolEnv { cwd: cwd.to_path_buf(), guard: Arc::new(guard(settings, env, cwd)), session: None, memos: None };
-    options.clock = Arc::clone(clock);
-    options.ids = Arc::clone(ids);
-    let tool_names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
-    Ok(Setup { options, model, thinking, tool_names, supervisor: children.supervisor, masks, warnings })
+    }
+}
+
+/// A limit on cost means nothing for a model whose price nobody knows.
+fn refuse_unpriced(settings: &Settings, choices: &Choices) -> Result<(), ErrorRecord> {
+    let unpriced = choices.iter().find(|choice| choice.model.prices.is_none());
+    match unpriced.filter(|_| settings.limits.max_cost.is_some()) {
+        Some(choice) => {
+            let message = format!("limits.max_cost: the price of {} is not known", choice.model.spec());
+            let hint = "[models.NAME] with id and price = { input = …, output = … } names one";
+            Err(located(ErrorRecord::new(ErrorKind::Usage, message), settings, "limits.max_cost").with_hint(hint))
+        }
+        None => Ok(()),
+    }
+}
+
+/// How requests for the models of a run are sent.
+struct Ways<'a> {
+    catalogue: &'a Catalogue,
+    children: &'a Children,
+    settings: &'a Settings,
+    env: &'a Env,
+    cwd: &'a Path,
+    clock: &'a Arc<dyn Clock>,
+}
+
+impl Ways<'_> {
+    /// A missing key is looked for last, and only where none of the models has one it is an error.
+    async fn router(&self, choices: &Choices, captured: &[LaneConfig]) -> Result<Router, ErrorRecord> {
+        let first = &choices.first.model;
+        // An address that is wrong is told before a key that is missing.
+        let http = self.http(&self.catalogue.unsigned(first))?;
+        let way = match self.children.key(self.catalogue, self.settings, first, self.cwd, self.clock).await {
+            Ok(Key { secret, source }) => Way::Ready(self.open(first, secret, source, http, true)?),
+            Err(error) if error.kind == ErrorKind::Auth => self.closed(first, error),
+            Err(error) => return Err(error),
+        };
+        let mut router = Router::new(Arc::clone(self.clock), first.clone(), way);
+        for choice in &choices.fallbacks {
+            router.add(choice.model.clone(), self.later(&choice.model)?);
+        }
+        router.usable()?;
+        // What an open operation captured; a model that is not there any more is told when its turn comes.
+        for config in captured {
+            let spec = format!("{}/{}", config.model.provider, config.model.model_id);
+            if let Ok(choice) = self.catalogue.choose_one(&spec) {
+                router.add(choice.model.clone(), self.later(&choice.model)?);
+            }
+        }
+        Ok(router)
+    }
+
+    /// The way of a model that may never be asked: a command that prints its key waits until it is.
+    fn later(&self, model: &Model) -> Result<Way, ErrorRecord> {
+        let http = self.http(&self.catalogue.unsigned(model))?;
+        let Some(command) = self.children.key_command(self.settings, model, self.cwd, self.clock) else {
+            return match self.catalogue.signing_key(model) {
+                Ok(secret) => Ok(Way::Ready(self.open(model, secret, None, http, false)?)),
+                Err(error) if error.kind == ErrorKind::Auth => Ok(self.closed(model, error)),
+                Err(error) => Err(error),
+            };
+        };
+        let connection = self.catalogue.unsigned(model);
+        self.children.hide(&connection)?;
+        let command = Arc::new(command);
+        Ok(Way::Later(Box::new(move || {
+            let (connection, http, command) = (connection.clone(), http.clone(), Arc::clone(&command));
+            Box::pin(async move {
+                let connection = Connection { key: Some(command.run().await?), ..connection };
+                Ok(provider(&connection, Some(command as Arc<dyn KeySource>), http, false))
+            })
+        })))
+    }
+
+    fn closed(&self, model: &Model, error: ErrorRecord) -> Way {
+        let variables = match self.catalogue.credential(&model.provider) {
+            Credential::Missing(variables) => variables,
+            Credential::Present => Vec::new(),
+        };
+        Way::Closed { variables, error: Box::new(error) }
+    }
+
+    fn open(
+        &self,
+        model: &Model,
+        secret: Option<Secret>,
+        source: Option<Arc<dyn KeySource>>,
+        http: Option<HttpClient>,
+        warm: bool,
+    ) -> Result<Arc<dyn Provider>, ErrorRecord> {
+        let connection = Connection { key: secret, ..self.catalogue.unsigned(model) };
+        self.children.hide(&connection)?;
+        Ok(provider(&connection, source, http, warm))
+    }
+
+    fn http(&self, connection: &Connection) -> Result<Option<HttpClient>, ErrorRecord> {
+        http(connection, self.env, self.settings, self.clock)
+    }
 }
 
 /// A session's model that is not there any more.
@@ -339,6 +517,7 @@ fn provider(
     connection: &Connection,
     key_source: Option<Arc<dyn KeySource>>,
     http: Option<HttpClient>,
+    warm: bool,
 ) -> Arc<dyn Provider> {
     let Some(http) = http else { return Arc::new(DemoProvider) };
     let chat = ChatSettings {
@@ -350,7 +529,9 @@ fn provider(
         headers: connection.headers.clone(),
         ..ChatSettings::keyless(connection.provider.as_str())
     };
-    warm_up(&http, &connection.base_url);
+    if warm {
+        warm_up(&http, &connection.base_url);
+    }
     Arc::new(ChatProvider::new(chat, http))
 }
 

@@ -19,10 +19,10 @@ use super::run::{Files, tell};
 use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
 use super::{apart, attach, children};
-use crate::agent;
 use crate::cli::{self, PromptIo, RunArgs};
 use crate::config::{self, Env, Settings};
-use crate::model::{CancelCause, ErrorKind, ErrorRecord, Model};
+use crate::harness::{Harness, Input, Lane, OpenError};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, MAIN_LANE, Model};
 use crate::port::{Clock, Ids, UuidIds};
 use crate::print::{Msg, Patience, Printer};
 
@@ -63,8 +63,8 @@ impl Deadline {
 /// What a run begins with.
 pub(super) enum Start {
     /// A new prompt.
-    Prompt(agent::Prompt),
-    /// The transcript as it is.
+    Prompt(Input),
+    /// What is open, or waits, or else the transcript as it is.
     Continue,
     /// Nothing is left to do: the end is told again.
     Again(Box<resume::Finished>),
@@ -76,6 +76,10 @@ pub(super) struct Ready {
     pub(super) settings: Settings,
     pub(super) setup: Setup,
     pub(super) kept: Kept,
+    pub(super) harness: Harness,
+    pub(super) lane: Lane,
+    /// A dead process left an operation open.
+    pub(super) recovered: bool,
     pub(super) cwd: PathBuf,
     pub(super) printer: Printer,
     pub(super) start: Start,
@@ -147,7 +151,7 @@ pub(super) async fn ready(
     if moved {
         warnings.push(("session", format!("the session works in {}", cwd.display())));
     }
-    let stored = kept.as_ref().and_then(|kept| kept.lane.config.as_ref());
+    let stored = kept.as_ref().and_then(|kept| kept.stored.as_ref());
     // A missing key is told last: it must not hide a mistake in the call or in the prompt.
     let building = Box::pin(setup::build(args, &settings, env, &cwd, stored, &clock, &ids));
     let building = deadline.within(signals, building).await;
@@ -164,22 +168,23 @@ pub(super) async fn ready(
         warnings.extend(prompt.warnings.iter().map(|warning| ("input", warning.clone())));
         let prompt =
             if prompt.is_empty() { None } else { Some(attached(prompt, &setup.model, signals, deadline).await?) };
-        let mut kept = match kept.take() {
+        let kept = match kept.take() {
             Some(kept) => kept,
             None => make_new(chosen, session_id, &settings, signals, deadline).await?,
         };
-        let beginning = begin(prompt, &mut kept, &setup, &settings, &clock, &*ids);
-        let start = to_its_end(beginning, signals, deadline).await?;
-        Ok((setup, kept, start))
+        let begun = to_its_end(begin(prompt, &kept, &setup, &clock), signals, deadline).await?;
+        Ok((setup, kept, begun))
     };
     match ready.await {
-        Ok((setup, kept, start)) => {
+        Ok((setup, kept, begun)) => {
             if let Some(log) = &log {
                 let masks = setup.masks.clone();
                 log.mask_with(move |line| masks.text(line).into_owned());
             }
             let files = Files { wanted, answer: outputs.answer, log };
-            Ok(Ready { screen: screen.clone(), settings, setup, kept, cwd, printer, start, warnings, files })
+            let Begun { harness, lane, start, recovered } = begun;
+            let screen = screen.clone();
+            Ok(Ready { screen, settings, setup, kept, harness, lane, recovered, cwd, printer, start, warnings, files })
         }
         Err(refused) => {
             // Notices may still be queued; they come before the last words.
@@ -298,28 +303,59 @@ async fn to_its_end<T>(
     }
 }
 
-/// Puts the session in order and decides how the run begins.
+/// An opened session, and how the run begins.
+struct Begun {
+    harness: Harness,
+    lane: Lane,
+    start: Start,
+    recovered: bool,
+}
+
+/// Opens the harness over the session and decides how the run begins.
 async fn begin(
-    prompt: Option<agent::Prompt>,
-    kept: &mut Kept,
+    prompt: Option<Input>,
+    kept: &Kept,
     setup: &Setup,
-    settings: &Settings,
     clock: &Arc<dyn Clock>,
-    ids: &dyn Ids,
-) -> Result<Start, ErrorRecord> {
-    let storage = |error| super::recorder::storage_error(&error);
-    kept.recover(clock, ids, settings.limits.grace).await.map_err(storage)?;
-    if let Some(prompt) = prompt {
-        kept.configure(setup.lane_config()).await.map_err(storage)?;
-        return Ok(Start::Prompt(prompt));
-    }
-    match resume::next(&kept.conversation, kept.lane.tip.as_ref(), kept.lane.last_result.as_ref())? {
-        Next::Again(finished) => Ok(Start::Again(finished)),
-        Next::Continue => {
-            kept.configure(setup.lane_config()).await.map_err(storage)?;
-            Ok(Start::Continue)
+) -> Result<Begun, ErrorRecord> {
+    if prompt.is_none() && kept.stored.is_none() && kept.resumed {
+        // Nothing was ever said there, and looking at it is no reason to write to it.
+        let waits = kept.inbox(clock).is_some_and(|inbox| !inbox.poll().items.is_empty());
+        if !waits {
+            return Err(resume::nothing());
         }
     }
+    let options = setup.options(Arc::clone(&kept.store), &kept.id, kept.session_ref(), kept.inbox(clock));
+    let harness = Harness::open(options).await.map_err(|error| unopened(&error))?;
+    let lane = harness.lane(MAIN_LANE).map_err(|error| ErrorRecord::new(error.kind(), error.to_string()))?;
+    let recovered = lane.open_operation().is_some();
+    let failed = |error: crate::harness::RunError| ErrorRecord::new(error.kind(), error.to_string());
+    let start = match prompt {
+        Some(prompt) => Start::Prompt(prompt),
+        None if recovered || lane.has_queued().await.map_err(failed)? => Start::Continue,
+        None => {
+            let result = lane.last_result();
+            let next = resume::next(&lane.messages(), lane.tip().as_ref(), result.as_deref(), lane.can_continue())?;
+            match next {
+                Next::Again(finished) => Start::Again(finished),
+                Next::Continue => Start::Continue,
+            }
+        }
+    };
+    if !matches!(start, Start::Again(_)) {
+        let configured = lane.configure(setup.lane_config()).await;
+        configured.map_err(|error| ErrorRecord::new(error.kind(), error.to_string()))?;
+    }
+    Ok(Begun { harness, lane, start, recovered })
+}
+
+fn unopened(error: &OpenError) -> ErrorRecord {
+    if let OpenError::Storage(error) = error {
+        return kept::storage_error(error);
+    }
+    let mut record = ErrorRecord::new(error.kind(), error.to_string());
+    record.code = Some(error.code().to_owned());
+    record.with_hint("pirn sessions show still shows what is in it")
 }
 
 /// Makes the message of a prompt. Signals and the timeout end the wait where images take time.
@@ -328,7 +364,7 @@ async fn attached(
     model: &Model,
     signals: &mut Signals,
     deadline: &Deadline,
-) -> Result<agent::Prompt, Refused> {
+) -> Result<Input, Refused> {
     if prompt.images.is_empty() {
         return Ok(prompt.text.into());
     }

@@ -6,7 +6,8 @@
 
 use super::signals::Signals;
 use crate::exit::{self, Exit};
-use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason, RunOutcome, StopReason};
+use crate::harness::{Blocked, Outcome, Settled, Wait};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason, StopReason};
 use crate::print::StdoutFailure;
 
 /// The exit of a run whose files could not be written; a run that failed keeps its own.
@@ -29,14 +30,56 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// A stdout that failed for another reason than a reader that left is our failure, not the reader's.
-    pub(super) fn of(outcome: RunOutcome, stdout: Option<&StdoutFailure>) -> Self {
-        let RunOutcome { stop_reason, reason, error, cause, .. } = outcome;
+    pub(super) fn of(outcome: Outcome, stdout: Option<&StdoutFailure>) -> Self {
+        let Settled { result, error, .. } = match outcome {
+            Outcome::Settled(settled) => *settled,
+            Outcome::Waiting(wait) => return Self::waiting(wait),
+        };
+        let (reason, stop_reason, cause) = (result.reason, result.stop_reason, result.cause);
         match stdout {
             Some(failure @ StdoutFailure::Failed(_)) if reason == Reason::Pipe => {
                 let error = Some(ErrorRecord::new(ErrorKind::Storage, failure.to_string()));
                 Self { reason: Reason::Error, stop_reason, error, cause }
             }
             _ => Self { reason, stop_reason, error, cause },
+        }
+    }
+
+    /// An operation that stays open: nothing was stored, and `-c` goes on when the way is free.
+    fn waiting(wait: Wait) -> Self {
+        let refused = |reason, error| Self { reason, stop_reason: None, error: Some(error), cause: None };
+        match wait {
+            Wait::Retry { .. } => {
+                refused(Reason::Unavailable, ErrorRecord::new(ErrorKind::Busy, "the next attempt is not due yet"))
+            }
+            Wait::Blocked(Blocked::Hook { reason }) => {
+                refused(Reason::Blocked, ErrorRecord::new(ErrorKind::Hook, reason))
+            }
+            Wait::Blocked(Blocked::Model { model }) => {
+                let message = format!("the unfinished run goes on with {model}, which is not known here");
+                refused(
+                    Reason::Usage,
+                    ErrorRecord::new(ErrorKind::Usage, message).with_hint("-m MODEL chooses another"),
+                )
+            }
+            Wait::Blocked(Blocked::Tools { names }) => {
+                let message = format!("the unfinished run goes on with tools that are not here: {}", names.join(", "));
+                refused(Reason::Usage, ErrorRecord::new(ErrorKind::Usage, message).with_hint("-t LIST chooses others"))
+            }
+            Wait::Blocked(Blocked::Credential { provider, variables }) => {
+                let record = ErrorRecord::new(ErrorKind::Auth, format!("no key for {provider}"));
+                let hint = format!("set {}", variables.join(" or "));
+                let record = if variables.is_empty() { record } else { record.with_hint(hint) };
+                refused(Reason::Auth, record)
+            }
+        }
+    }
+
+    /// The call asks for what can not be done; nothing was stored for it.
+    pub(super) fn refused(error: ErrorRecord, cause: Option<CancelCause>) -> Self {
+        match cause {
+            Some(_) => Self::cancelled(cause),
+            None => Self { reason: Reason::Usage, stop_reason: None, error: Some(error), cause: None },
         }
     }
 

@@ -118,6 +118,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_stdin: bool,
 
+    /// Queue a further prompt that runs when the one before it is done; may be repeated
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = some_text)]
+    pub then: Vec<String>,
+
     /// Go on with the session of -s or the latest one here; without a prompt, finish what is open
     #[arg(short = 'c', long = "continue")]
     pub resume: bool,
@@ -126,12 +130,16 @@ pub struct RunArgs {
     #[arg(short, long, value_name = "REF", allow_hyphen_values = true)]
     pub session: Option<String>,
 
+    /// With -c or -s: a request that was cut off counts as failed and is not sent again
+    #[arg(long, conflicts_with = "no_session")]
+    pub no_resend: bool,
+
     /// Keep nothing on disk
     #[arg(long, conflicts_with_all = ["resume", "session"])]
     pub no_session: bool,
 
-    /// Model: provider/id, an alias or a unique suffix, with an optional :level
-    #[arg(short, long, value_name = "SPEC", allow_hyphen_values = true)]
+    /// Model: provider/id, an alias or a unique suffix, with an optional :level; more of them, behind commas, are fallbacks
+    #[arg(short, long, value_name = "SPEC[,SPEC...]", allow_hyphen_values = true)]
     pub model: Option<String>,
 
     /// How much the model thinks
@@ -198,6 +206,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole_number)]
     pub max_turns: Option<u32>,
 
+    /// Stop before the next request once the run has cost this much (0 = no limit); needs models with known prices
+    #[arg(long, value_name = "USD", allow_hyphen_values = true, value_parser = amount)]
+    pub max_cost: Option<f64>,
+
     /// Wall clock for the whole run, such as 90s or 10m
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub timeout: Option<String>,
@@ -222,6 +234,18 @@ impl RunArgs {
 /// What `--max-turns` takes; the error says what, not how the reading failed.
 fn whole_number(text: &str) -> Result<u32, String> {
     text.parse().ok().ok_or_else(|| format!("a whole number from 0 to {}", u32::MAX))
+}
+
+/// What `--max-cost` takes.
+fn amount(text: &str) -> Result<f64, String> {
+    let amount: Option<f64> = text.trim().parse().ok();
+    let fits = amount.filter(|amount| amount.is_finite() && *amount >= 0.0);
+    fits.ok_or_else(|| "US dollars, a number from 0".to_owned())
+}
+
+/// What `--then` takes.
+fn some_text(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("a prompt".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 fn thinking_parser() -> impl TypedValueParser<Value = Thinking> {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::LayerArgs;
+use super::{LayerArgs, Word};
 
 /// The options of `pirn models`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,29 @@ pub struct ModelsArgs {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// The options of `pirn steer`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SteerArgs {
+    /// The message in order; none with `--abort`; filled by [`parse`](super::parse()).
+    #[arg(skip)]
+    pub words: Vec<Word>,
+
+    /// Session by name, id, part of an id or file; without it, the one that runs in this directory, else the latest
+    #[arg(short, long, value_name = "REF", allow_hyphen_values = true)]
+    pub session: Option<String>,
+
+    /// Let the message wait until the run would end, instead of sending it with the next request
+    #[arg(long)]
+    pub follow_up: bool,
+
+    /// End the run instead of sending a message
+    #[arg(long, conflicts_with = "follow_up")]
+    pub abort: bool,
+
+    #[command(flatten)]
+    pub layers: LayerArgs,
 }
 
 /// A verb of `pirn sessions`.

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, Args, Command, ValueHint};
 
 use super::commands::{
     ConfigCheckArgs, ConfigInitArgs, ConfigPathArgs, ConfigShowArgs, ConfigTrustArgs, ModelsArgs, SessionsListArgs,
-    SessionsShowArgs, Shell,
+    SessionsShowArgs, Shell, SteerArgs,
 };
 use super::{RunArgs, words::Noun};
 
@@ -37,6 +37,9 @@ Large prompts do not fit into an argument: pipe them in or use -f FILE.
 Commands: a command is recognised as the first argument only. A prompt whose first word is a command, or one or two \
 letters off one, goes after --: pirn -- models of the atom. So does a prompt that begins with -.
 
+Models: -m names one, or several with commas between them. When the first one fails for good or has no key, the run \
+goes on with the next. A failure that will pass is waited for and retried before that; retry.* says how often.
+
 Tools: read and ls are on by default. write and bash are on only where a flag, a variable or a configuration file you \
 trust names them; nothing asks again before they run.
 
@@ -52,16 +55,26 @@ pub(super) const EXAMPLES: &str = "  pirn \"what does this repository do?\"
   git diff | pirn \"one-line summary of this change\"
   pirn @src/main.rs \"why does this not compile?\"
   pirn -c \"and explain the fix in two lines\"
+  pirn \"make the tests pass\" --then \"now explain the fix\" --max-cost 0.50
+  pirn -m openai/gpt-5,fast \"hard question\"
   pirn --events run.jsonl -o answer.md \"review this\"
   pirn --json \"list the TODOs\" | jq -r 'select(.type==\"result\").text'
   pirn -m demo \"say hello\"";
 
 const USAGE: &str = "pirn [OPTIONS] [PROMPT|@FILE]...
+       pirn steer [OPTIONS] TEXT...
        pirn sessions <list|show>
        pirn models [PATTERN] [--json]
        pirn config <init|show|check|schema|path|trust>
        pirn completions <bash|zsh|fish|elvish|powershell|man>
        pirn help [COMMAND]";
+
+const STEER_EXAMPLES: &str = "\
+Examples:
+  pirn steer \"also cover the Windows path\"
+  pirn steer -s pr-12 --follow-up \"then run the linter\"
+  git diff | pirn steer
+  pirn steer --abort";
 
 const SESSIONS_EXAMPLES: &str = "\
 Examples:
@@ -90,6 +103,7 @@ const ONCE: [&str; 7] = ["prompt_file", "config", "profile", "session", "events"
 /// The combined description.
 pub fn command() -> Command {
     run_command()
+        .subcommand(steer_command())
         .subcommand(sessions_command())
         .subcommand(models_command())
         .subcommand(config_command())
@@ -114,6 +128,7 @@ pub(super) fn run_command() -> Command {
 /// One command with its verbs, or one verb of it. `None` if there is no such verb.
 pub(super) fn leaf(noun: Noun, verb: Option<&str>) -> Option<Command> {
     let command = match noun {
+        Noun::Steer => steer_command(),
         Noun::Sessions => sessions_command(),
         Noun::Models => models_command(),
         Noun::Config => config_command(),
@@ -132,6 +147,16 @@ fn last_wins(arg: Arg) -> Arg {
     let replaces = matches!(arg.get_action(), ArgAction::Set | ArgAction::SetTrue);
     let id = arg.get_id().clone();
     if replaces && !ONCE.contains(&id.as_str()) { arg.overrides_with(id) } else { arg }
+}
+
+fn steer_command() -> Command {
+    let text = Arg::new("text").value_name("TEXT").num_args(0..).value_hint(ValueHint::Other);
+    let text = text
+        .help("The message: words are joined by one space; - stands for stdin. Without words, stdin is the message");
+    SteerArgs::augment_args(Command::new("steer").arg(text))
+        .mut_args(last_wins)
+        .about("Send a message to a session while it runs, or end its run")
+        .after_help(STEER_EXAMPLES)
 }
 
 fn sessions_command() -> Command {

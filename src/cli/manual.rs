@@ -28,11 +28,12 @@ const EXIT_STATUS: [(&str, &str); 12] = [
     ("141", "The reader of stdout left."),
 ];
 
-const ENVIRONMENT: [(&str, &str); 14] = [
+const ENVIRONMENT: [(&str, &str); 15] = [
     ("PIRN_MODEL", "As --model."),
     ("PIRN_THINKING", "As --thinking."),
     ("PIRN_TOOLS", "As --tools."),
     ("PIRN_MAX_TURNS", "As --max-turns."),
+    ("PIRN_MAX_COST", "As --max-cost."),
     ("PIRN_TIMEOUT", "As --timeout."),
     ("PIRN_CONFIG", "As --config."),
     ("PIRN_PROFILE", "As --profile."),

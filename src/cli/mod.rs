@@ -22,6 +22,7 @@ mod parse;
 mod prompt;
 mod scan;
 mod stdin;
+mod steer;
 mod usage;
 mod words;
 
@@ -29,7 +30,7 @@ pub use args::{ColorChoice, JsonLevel, LayerArgs, RunArgs, Word};
 pub use attach::{IMAGE_BYTES_MAX, IMAGES_BYTES_MAX, IMAGES_MAX, PromptImage};
 pub use commands::{
     ConfigArgs, ConfigCheckArgs, ConfigInitArgs, ConfigShowArgs, ConfigTrustArgs, ModelsArgs, SessionsArgs,
-    SessionsListArgs, SessionsShowArgs, Shell, ShowFormat,
+    SessionsListArgs, SessionsShowArgs, Shell, ShowFormat, SteerArgs,
 };
 pub use completions::completions;
 pub use describe::command;
@@ -39,4 +40,5 @@ pub use load::{PromptIo, load};
 pub use parse::{Invocation, is_run, parse, short_help, wants_json};
 pub use prompt::{Part, Plan, Prompt, PromptRequest, Sources, StdinKind, StdinUse, TEXT_BYTES_MAX, assemble, plan};
 pub use stdin::{NOTICE, stdin_kind};
+pub use steer::steer_text;
 pub use usage::UsageError;

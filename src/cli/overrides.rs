@@ -52,6 +52,9 @@ impl RunArgs {
         if let Some(turns) = self.max_turns {
             add("limits.max_turns", Value::Integer(i64::from(turns)), "--max-turns");
         }
+        if let Some(cost) = self.max_cost {
+            add("limits.max_cost", Value::Float(cost), "--max-cost");
+        }
         if let Some(timeout) = &self.timeout {
             add("limits.timeout", timeout.clone().into(), "--timeout");
         }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::{Command, FromArgMatches};
 
 use super::args::{JsonLevel, RunArgs, Word};
-use super::commands::{ConfigArgs, ConfigPathArgs, ModelsArgs, SessionsArgs, Shell};
+use super::commands::{ConfigArgs, ConfigPathArgs, ModelsArgs, SessionsArgs, Shell, SteerArgs};
 use super::describe::{command, leaf, run_command};
 use super::scan::{Asked, JsonFlag, Scan, ScannedWord, scan};
 use super::usage::{self, UsageError, shown};
@@ -23,6 +23,8 @@ use super::words::{self, FirstWord, Noun, Verb, first_word};
 pub enum Invocation {
     /// Run the agent.
     Run(Box<RunArgs>),
+    /// Send a message to a session.
+    Steer(SteerArgs),
     /// List models.
     Models(ModelsArgs),
     /// Look at stored sessions.
@@ -61,6 +63,7 @@ pub fn parse<I: IntoIterator<Item = OsString>>(argv: I) -> Result<Invocation, Us
     };
     match first_word(first) {
         FirstWord::Run => parse_run(&arguments),
+        FirstWord::Command(Noun::Steer) => parse_steer(rest),
         FirstWord::Command(Noun::Models) => parse_models(rest),
         FirstWord::Command(Noun::Completions) => parse_completions(rest),
         FirstWord::Command(Noun::Help) => parse_help(rest),
@@ -112,6 +115,10 @@ fn parse_run(arguments: &[OsString]) -> Result<Invocation, UsageError> {
     let mut args: RunArgs = parse_options(parser, &found)?;
     args.words = found.words.into_iter().map(word).collect::<Result<_, _>>()?;
     refuse_level_as_prompt(&args, &found.json)?;
+    if args.no_resend && !args.resume && args.session.is_none() {
+        let error = UsageError::new("--no-resend needs --continue or --session");
+        return Err(error.with_hint("it says what becomes of a request that a session left open"));
+    }
     Ok(Invocation::Run(Box::new(args)))
 }
 
@@ -178,6 +185,23 @@ fn one_too_many(name: &str, what: &str, extra: &str) -> UsageError {
     let words = name.strip_prefix("pirn ").unwrap_or(name);
     UsageError::new(format!("`{name}` takes {what}, but `{}` was also given", shown(extra)))
         .with_hint(format!("for a prompt: pirn -- {words} ..."))
+}
+
+fn parse_steer(arguments: &[OsString]) -> Result<Invocation, UsageError> {
+    let mut leaf = match take(Noun::Steer, None, arguments)? {
+        Taken::Leaf(leaf) => leaf,
+        Taken::Help(help) => return Ok(help),
+    };
+    let words = std::mem::take(&mut leaf.found.words);
+    let args: SteerArgs = leaf.options()?;
+    let words = words.into_iter().map(word).collect::<Result<Vec<_>, _>>()?;
+    match words.first() {
+        Some(word) if args.abort => {
+            Err(UsageError::new(format!("--abort takes no text, but `{}` was given", shown(&word.text)))
+                .with_hint("send the text first, or leave --abort out"))
+        }
+        Some(_) | None => Ok(Invocation::Steer(SteerArgs { words, ..args })),
+    }
 }
 
 fn parse_models(arguments: &[OsString]) -> Result<Invocation, UsageError> {

@@ -121,11 +121,13 @@ fn unknown_option(error: &clap::Error) -> UsageError {
 
 /// What to do about two options that contradict each other; the parser names them in either order.
 fn conflict_remedy(one: &str, other: &str) -> Option<&'static str> {
-    const REMEDIES: [([&str; 2], &str); 4] = [
+    const REMEDIES: [([&str; 2], &str); 6] = [
         (["--no-session", "--continue"], "leave one out: --no-session keeps nothing, --continue needs what was kept"),
         (["--no-session", "--session"], "leave one out: --no-session keeps nothing, --session names what is kept"),
         (["--json", "--stream"], "--json already writes everything as it comes"),
+        (["--no-resend", "--no-session"], "leave one out: --no-resend is about what was kept"),
         (["--quiet", "--verbose"], "leave one out"),
+        (["--abort", "--follow-up"], "leave one out: --abort sends no message"),
     ];
     let is_pair = |pair: &[&str; 2]| *pair == [one, other] || *pair == [other, one];
     REMEDIES.iter().find(|(pair, _)| is_pair(pair)).map(|(_, remedy)| *remedy)

@@ -19,20 +19,17 @@ const EVERYDAY: [&str; 14] = [
 const SHORT_WORD_CHARS: usize = 5;
 
 /// Options that later versions have; asking for one deserves a better answer than "unknown".
-const LATER_OPTIONS: [&str; 15] = [
-    "--then",
+const LATER_OPTIONS: [&str; 12] = [
     "--allow",
     "--deny",
     "--extract",
     "-x",
     "--schema",
-    "--max-cost",
     "--fork",
     "--at",
     "--lane",
     "--background",
     "--wait",
-    "--no-resend",
     "--dry-run",
     "--record",
 ];
@@ -46,6 +43,7 @@ const VERB_DISTANCE_MAX: usize = 2;
 /// A command of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noun {
+    Steer,
     Sessions,
     Models,
     Config,
@@ -55,11 +53,13 @@ pub(super) enum Noun {
 
 impl Noun {
     /// Every one, in the order of the reference.
-    pub(super) const ALL: [Self; 5] = [Self::Sessions, Self::Models, Self::Config, Self::Completions, Self::Help];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Steer, Self::Sessions, Self::Models, Self::Config, Self::Completions, Self::Help];
 
     /// The word it is called by.
     pub(super) fn as_str(self) -> &'static str {
         match self {
+            Self::Steer => "steer",
             Self::Sessions => "sessions",
             Self::Models => "models",
             Self::Config => "config",
@@ -73,7 +73,7 @@ impl Noun {
         match self {
             Self::Sessions => &["list", "show"],
             Self::Config => &["init", "show", "check", "schema", "path", "trust"],
-            Self::Models | Self::Completions | Self::Help => &[],
+            Self::Steer | Self::Models | Self::Completions | Self::Help => &[],
         }
     }
 
@@ -81,7 +81,7 @@ impl Noun {
     fn later_verbs(self) -> &'static [&'static str] {
         match self {
             Self::Sessions => &["tree", "goto", "label", "compact", "import", "rm"],
-            Self::Models | Self::Config | Self::Completions | Self::Help => &[],
+            Self::Steer | Self::Models | Self::Config | Self::Completions | Self::Help => &[],
         }
     }
 }
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(first_word(noun.as_str()), FirstWord::Command(noun));
             assert!(super::RESERVED.contains(&noun.as_str()));
         }
-        for word in ["steer", "tools", "doctor"] {
+        for word in ["tools", "doctor"] {
             assert_eq!(first_word(word), FirstWord::Later(word));
         }
     }

@@ -29,9 +29,6 @@ pub(super) const READ: [(&str, Option<&str>); 13] = [
     ("PIRN_BACKTRACE", None),
 ];
 
-/// Those of them that are errors in this version; a typing mistake is never taken for one.
-const LATER: [&str; 1] = ["PIRN_MAX_COST"];
-
 /// Variables of ours that children get: a pirn below a pirn sees them.
 const GIVEN_TO_CHILDREN: [&str; 9] = [
     "PIRN_SESSION_ID",
@@ -153,8 +150,7 @@ impl Env {
                 || READ.iter().any(|(read, _)| *read == name)
         };
         let ours = self.vars.keys().filter(|name| name.starts_with("PIRN_") && !known(name));
-        let useful = || READ.iter().map(|(read, _)| *read).filter(|read| !LATER.contains(read));
-        ours.map(|name| match nearest(name, useful()) {
+        ours.map(|name| match nearest(name, READ.iter().map(|(read, _)| *read)) {
             Some(read) => format!("unknown variable {name} (did you mean {read}?)"),
             None => format!("unknown variable {name}"),
         })
@@ -222,7 +218,10 @@ mod tests {
         let known = env(&[("PIRN", "1"), ("PIRN_RUN_TOKEN", "x"), ("PIRN_DEPTH", "1"), ("PIRN_ARG_PATH", "x")]);
         assert_eq!(known.warnings(), Vec::<String>::new());
         assert_eq!(env(&[("PIRN_LOGG", "x")]).warnings(), ["unknown variable PIRN_LOGG (did you mean PIRN_LOG?)"]);
-        assert_eq!(env(&[("PIRN_MAX_COTS", "x")]).warnings(), ["unknown variable PIRN_MAX_COTS"]);
+        assert_eq!(
+            env(&[("PIRN_MAX_COTS", "x")]).warnings(),
+            ["unknown variable PIRN_MAX_COTS (did you mean PIRN_MAX_COST?)"]
+        );
         let typo = env(&[("PIRN_MODLE", "x"), ("PIRN_WHATEVER", "x")]);
         assert_eq!(
             typo.warnings(),

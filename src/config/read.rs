@@ -166,13 +166,11 @@ impl KeyName<'_> {
         self.wrong(at, format_args!("must not have more than {LIST_ITEMS_MAX} items"))
     }
 
-    pub(super) fn specs(self, node: Node) -> Read<String> {
-        let node = node.settle(true);
-        match node.data {
-            Data::Text(text) => Ok(text),
-            Data::List(_) => Ok(texts(self.list(node)?).join(",")),
-            _ => Err(self.expected("a string or an array of strings", &node)),
-        }
+    /// No name of a model holds a comma, so one separates them wherever it stands.
+    pub(super) fn specs(self, node: Node) -> Read<Vec<String>> {
+        let list = self.one_or_more(node)?;
+        let specs = list.iter().flat_map(|(text, _)| text.split(',')).map(str::trim);
+        Ok(specs.filter(|spec| !spec.is_empty()).map(str::to_owned).collect())
     }
 
     /// Outside of files a list may be written with commas.

@@ -48,8 +48,8 @@ pub(super) enum Rule<T> {
     /// Text, or `@file`.
     Prompt(Set<T, String>),
     Prompts(Set<T, Vec<String>>),
-    /// Text, or a list that means the same with commas.
-    Specs(Set<T, String>),
+    /// Texts, or one text that separates them with commas.
+    Specs(Set<T, Vec<String>>),
     Word(&'static [&'static str], fn(&mut T, &str)),
     Words(&'static [&'static str], fn(&mut T, &[&str])),
     /// One word or a list of them.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::error::{ConfigError, Origin};
 use super::read::key_path;
 use super::written::Written;
-use crate::model::{Headers, Input, Secret, Thinking};
+use crate::model::{Headers, Input, QueueMode, RetryPolicy, Secret, Thinking};
 use crate::port::{Cache, Execution};
 
 /// Makes a closed list of words as they are written in TOML.
@@ -129,19 +129,26 @@ words! {
 /// The effective settings. [`Settings::default`] is the built-in layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Model specs, comma separated: the first is used, the others are fallbacks. Empty = first provider with a key.
-    pub model: String,
+    /// Specs of models: the first is used, the others are fallbacks. Empty = first provider with a key.
+    pub model: Vec<String>,
     /// `None` = the model's default.
     pub thinking: Option<Thinking>,
     /// `None` = the built-in prompt. Contents, where `@file` was written.
     pub system: Option<String>,
     pub append_system: Vec<String>,
+    /// How much of what was sent during a run one boundary takes.
+    pub steering_mode: QueueMode,
+    /// The same for what waits for the end.
+    pub follow_up_mode: QueueMode,
     pub input: InputSettings,
     pub output: OutputSettings,
     pub limits: LimitSettings,
     pub session: SessionSettings,
     pub context: ContextSettings,
+    pub retry: RetrySettings,
+    pub recovery: RecoverySettings,
     pub tools: ToolSettings,
+    pub hook_limits: HookLimitSettings,
     pub env: EnvSettings,
     /// The profile in use.
     pub profile: Option<String>,
@@ -196,16 +203,21 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            model: String::new(),
+            model: Vec::new(),
             thinking: None,
             system: None,
             append_system: Vec::new(),
+            steering_mode: QueueMode::OneAtATime,
+            follow_up_mode: QueueMode::OneAtATime,
             input: InputSettings { stdin_wait: Some(Duration::from_secs(30)) },
             output: OutputSettings::default(),
             limits: LimitSettings::default(),
             session: SessionSettings::default(),
             context: ContextSettings::default(),
+            retry: RetrySettings::default(),
+            recovery: RecoverySettings::default(),
             tools: ToolSettings::default(),
+            hook_limits: HookLimitSettings::default(),
             env: EnvSettings::default(),
             profile: None,
             bare: false,
@@ -258,10 +270,14 @@ impl Default for OutputSettings {
 }
 
 /// `None` = no limit, unless said.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LimitSettings {
     /// Assistant turns of a run.
     pub max_turns: Option<u32>,
+    /// USD of a run; more than 0. Needs models with known prices.
+    pub max_cost: Option<f64>,
+    /// Calls in a row that are alike, results included.
+    pub max_repeats: Option<u32>,
     /// `None` = the model's.
     pub max_output_tokens: Option<u32>,
     /// The whole run.
@@ -280,6 +296,8 @@ impl Default for LimitSettings {
     fn default() -> Self {
         Self {
             max_turns: Some(200),
+            max_cost: None,
+            max_repeats: Some(10),
             max_output_tokens: None,
             timeout: None,
             connect_timeout: Some(Duration::from_secs(10)),
@@ -320,6 +338,67 @@ pub struct ContextSettings {
 impl Default for ContextSettings {
     fn default() -> Self {
         Self { files: vec!["AGENTS.md".to_owned()], max_bytes: 64 << 10 }
+    }
+}
+
+/// The keys of `[retry]`: what becomes of a request that failed and may be asked again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetrySettings {
+    pub enabled: bool,
+    /// Beside the first attempt.
+    pub max_retries: u32,
+    /// Before the first retry; doubled for each further one.
+    pub base_delay: Duration,
+    /// The longest wait; a server that asks for a longer one is not asked again. `None` = no limit.
+    pub max_delay: Option<Duration>,
+}
+
+impl Default for RetrySettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            max_retries: 3,
+            base_delay: Duration::from_secs(1),
+            max_delay: Some(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl RetrySettings {
+    /// The same, as an operation keeps it.
+    pub fn policy(&self) -> RetryPolicy {
+        let milliseconds = |delay: Duration| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        RetryPolicy {
+            max_attempts: if self.enabled { self.max_retries.saturating_add(1) } else { 1 },
+            base_delay_ms: milliseconds(self.base_delay),
+            max_agent_delay_ms: self.max_delay.map_or(u64::MAX, milliseconds),
+        }
+    }
+}
+
+/// The keys of `[recovery]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoverySettings {
+    /// How often the same request is asked again after the end of a process cut it off.
+    pub max_interruptions: u32,
+}
+
+impl Default for RecoverySettings {
+    fn default() -> Self {
+        Self { max_interruptions: 5 }
+    }
+}
+
+/// The keys of `[hook_limits]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookLimitSettings {
+    /// Follow-ups of hooks that one operation accepts.
+    pub max_follow_ups: u32,
+}
+
+impl Default for HookLimitSettings {
+    fn default() -> Self {
+        Self { max_follow_ups: 3 }
     }
 }
 

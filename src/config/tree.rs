@@ -272,7 +272,8 @@ fn join(path: &str, name: &str) -> String {
 }
 
 /// A key of the same table that looks like this one, else one of this very name in another table, else one there that
-/// looks like it. At the top level a key of this very name in a table comes first.
+/// looks like it. At the top level a key of this very name in a table comes first; where several tables have one, all
+/// are named.
 fn suggest<T>(prefix: &str, shown: &str, path: &str, name: &str, keys: &'static [Key<T>]) -> Option<String> {
     let parent = path.strip_suffix(name)?;
     let is_root = shown.strip_prefix(prefix) == Some(name);
@@ -287,7 +288,15 @@ fn suggest<T>(prefix: &str, shown: &str, path: &str, name: &str, keys: &'static 
     let elsewhere = |wanted: &str| available().chain(keys).find(|key| last(key) == wanted);
     let above = shown.strip_suffix(path)?;
     if is_root && let Some(found) = elsewhere(name) {
-        return Some(format!("{above}{}", found.name));
+        let depth = |key: &Key<T>| key.name.matches('.').count();
+        let mut same: Vec<String> = available()
+            .filter(|key| last(key) == name && depth(key) == depth(found))
+            .map(|key| format!("{above}{}", key.name))
+            .collect();
+        if same.is_empty() {
+            same.push(format!("{above}{}", found.name));
+        }
+        return Some(same.join(" or "));
     }
     // What the user wrote before the name may hold the name of a named table.
     let before = shown.strip_suffix(name).unwrap_or(parent);

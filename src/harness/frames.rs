@@ -191,8 +191,7 @@ impl FrameBuffer {
                 }
             }
         }
-        let bytes = json_bytes(&frames)?;
-        self.taken_bytes = self.taken_bytes.saturating_add(bytes);
+        self.taken_bytes = self.taken_bytes.saturating_add(json_bytes(&frames).unwrap_or(usize::MAX));
         let batch = if self.taken_bytes > REPLY_BYTES_MAX { None } else { serde_json::to_value(frames).ok() };
         // A batch that is left out is the last: what comes behind a gap tells nothing.
         self.full |= batch.is_none();

@@ -130,12 +130,26 @@ impl Lane {
     /// The lane is busy, or there is nothing to send. Nothing was stored then. Or the session can not be written any
     /// more.
     pub async fn prompt(&self, input: impl Into<Input> + Send, drive: Drive) -> Result<Outcome, RunError> {
+        self.prompt_then(input, Vec::new(), drive).await
+    }
+
+    /// The same, with messages that are queued in the same transaction and go to the model one by one, each when
+    /// nothing else is owed.
+    ///
+    /// # Errors
+    /// Those of [`Lane::prompt`].
+    pub async fn prompt_then(
+        &self,
+        input: impl Into<Input> + Send,
+        follow_ups: Vec<Input>,
+        drive: Drive,
+    ) -> Result<Outcome, RunError> {
         let claim = self.claim()?;
         let messages = input.into().into_messages(self.core.options.clock.now_ms());
         if messages.is_empty() {
             return Err(RunError::InvalidMessage { reason: InvalidMessage::Empty });
         }
-        self.accept(messages).await?;
+        self.accept(messages, follow_ups).await?;
         self.drive(claim, drive, false).await
     }
 
@@ -144,19 +158,39 @@ impl Lane {
     /// # Errors
     /// [`RunError::NothingToContinue`], and those of [`Lane::prompt`].
     pub async fn continue_(&self, drive: Drive) -> Result<Outcome, RunError> {
+        self.continue_then(Vec::new(), drive).await
+    }
+
+    /// The same; where a new run begins, messages are queued with it as [`Lane::prompt_then`] does.
+    ///
+    /// # Errors
+    /// Those of [`Lane::continue_`].
+    pub async fn continue_then(&self, follow_ups: Vec<Input>, drive: Drive) -> Result<Outcome, RunError> {
         let claim = self.claim()?;
         import::spool(&self.core, &self.name).await?;
         if self.open_operation().is_some() {
             return self.drive(claim, drive, true).await;
         }
-        self.accept(Vec::new()).await?;
+        self.accept(Vec::new(), follow_ups).await?;
         self.drive(claim, drive, false).await
     }
 
-    async fn accept(&self, messages: Vec<Message>) -> Result<(), RunError> {
+    /// Takes in what other processes have left, and tells whether anything waits that asks for a reply.
+    ///
+    /// # Errors
+    /// The session can not be written any more.
+    pub async fn has_queued(&self) -> Result<bool, RunError> {
+        import::spool(&self.core, &self.name).await?;
+        Ok(self.inbox().iter().any(|item| item.kind != InboxKind::Write))
+    }
+
+    async fn accept(&self, messages: Vec<Message>, follow_ups: Vec<Input>) -> Result<(), RunError> {
         let options = &self.core.options;
+        let now = options.clock.now_ms();
+        let follow_ups = follow_ups.into_iter().map(|input| input.into_message(now)).collect::<Result<_, _>>();
         let request = accept::Request {
             messages,
+            follow_ups: follow_ups.map_err(|reason| RunError::InvalidMessage { reason })?,
             settings: options.settings.clone(),
             system_prompt: options.system_prompt.clone(),
         };
@@ -198,6 +232,16 @@ impl Lane {
         let memory = self.core.memory();
         let open = memory.lanes.get(&*self.name)?.operation.as_ref()?;
         Some((open.id().clone(), open.meta.intent.kind().to_owned()))
+    }
+
+    /// The finished turns of the open operation, and the results of its calls so far.
+    pub fn progress(&self) -> Option<(u32, usize)> {
+        let memory = self.core.memory();
+        let lane = memory.lanes.get(&*self.name)?;
+        let open = lane.operation.as_ref()?;
+        let own = lane.messages_since(open.meta.source_tip_id.as_ref());
+        let results = own.iter().filter(|message| matches!(***message, Message::ToolResult(_))).count();
+        Some((open.state.counters.turns, results))
     }
 
     /// How the last operation ended.

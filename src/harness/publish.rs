@@ -112,6 +112,18 @@ impl Bus {
         Ok(())
     }
 
+    /// After a fault: what says that something is finished is never told, and what began is left open.
+    pub(super) async fn abandon(&self) {
+        let _one = self.telling.lock().await;
+        loop {
+            let event = self.queue().pop_front();
+            let Some(event) = event else { return };
+            if matches!(event.event, Event::Fault { .. } | Event::Warning { .. }) {
+                self.tell(&event).await;
+            }
+        }
+    }
+
     async fn drain(&self) -> Result<(), Fault> {
         loop {
             // Looked at first: a claim whose barrier fails stays untold.

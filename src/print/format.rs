@@ -22,6 +22,14 @@ pub(super) fn duration(ms: u64) -> String {
     }
 }
 
+/// `4s`, `2m05s`: a time ahead in whole seconds, rounded up.
+pub(super) fn seconds(ms: u64) -> String {
+    match ms.div_ceil(MILLIS_PER_SECOND) {
+        seconds @ 0..SECONDS_PER_MINUTE => format!("{seconds}s"),
+        seconds => duration(seconds.saturating_mul(MILLIS_PER_SECOND)),
+    }
+}
+
 /// `950`, `12.4k`, `3.1M`, rounded down.
 pub(super) fn count(number: u64) -> String {
     const THOUSAND: u64 = 1000;
@@ -52,7 +60,7 @@ pub(super) fn dollars(amount: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, dollars, duration, plural};
+    use super::{count, dollars, duration, plural, seconds};
 
     #[test]
     fn numbers_read_well() {
@@ -67,6 +75,9 @@ mod tests {
         ];
         for (ms, expected) in durations {
             assert_eq!(duration(ms), expected);
+        }
+        for (ms, expected) in [(1, "1s"), (4000, "4s"), (4001, "5s"), (59_001, "1m00s"), (125_000, "2m05s")] {
+            assert_eq!(seconds(ms), expected);
         }
         for (number, expected) in [(0, "0"), (999, "999"), (1100, "1.1k"), (12_400, "12.4k"), (3_100_000, "3.1M")] {
             assert_eq!(count(number), expected);

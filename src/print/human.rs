@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::format::{count, dollars, duration, plural};
+use super::handler::failed_handler;
 use super::text::has_answer;
 use super::{Paint, ResultLine, denial, line};
 use crate::model::{BlockEvent, Content, ErrorKind, Event, Reason, ToolResultView, short_id};
@@ -112,8 +113,8 @@ impl Human {
         }
     }
 
-    /// Shows what an event is worth.
-    pub fn event(&mut self, event: &Event, out: &mut String) {
+    /// Shows what an event is worth. `broke_off` = text of the last reply has appeared on stdout.
+    pub fn event(&mut self, event: &Event, broke_off: bool, out: &mut String) {
         match event {
             Event::TurnStart { turn } => self.turn = *turn,
             Event::MessageUpdate { index: _, event, usage: _ } => self.block(event, out),
@@ -129,22 +130,31 @@ impl Human {
                     self.warning(&format!("{name} was denied: {reason}"), out);
                 }
             }
+            Event::RetryScheduled { attempt, max_attempts, delay_ms, not_before: _, error_message } => {
+                self.retry((*attempt, *max_attempts), *delay_ms, error_message, broke_off, out);
+            }
+            Event::ModelFallback { from, to, error_message } => {
+                let [from, to] = [from, to].map(|model| line(model, SUMMARY_CHARS_MAX));
+                let text = format!("{to} takes over from {from}");
+                self.warning(&because(text, error_message), out);
+            }
+            Event::RecoveryStep { notice: Some(notice), .. } => self.notice(notice, out),
+            Event::HandlerError { kind, name, error } => {
+                self.warning(&failed_handler(*kind, name, error).1, out);
+            }
             Event::Warning { code: _, message } => self.warning(message, out),
-            // A fault is told by the result, a queue by the messages it places.
+            // A fault, an abort and a last failure are told by the result, a queue by the messages it places.
             Event::Fault { .. }
             | Event::RunResume { .. }
-            | Event::RecoveryStep { .. }
+            | Event::RecoveryStep { notice: None, .. }
             | Event::OperationAbort { .. }
-            | Event::RetryScheduled { .. }
             | Event::RetryStart { .. }
             | Event::RetryEnd { .. }
-            | Event::ModelFallback { .. }
             | Event::EntryAdded { .. }
             | Event::Usage { .. }
             | Event::ConfigUpdate { .. }
             | Event::ValueUpdate { .. }
             | Event::LaneCreated { .. }
-            | Event::HandlerError { .. }
             | Event::QueueUpdate { .. }
             | Event::RunStart { .. }
             | Event::MessageStart { .. }
@@ -306,6 +316,23 @@ impl Human {
         }
     }
 
+    /// A retry is a detail, unless the text that it begins again has appeared.
+    fn retry(
+        &self,
+        (attempt, max_attempts): (u32, u32),
+        delay_ms: u64,
+        error_message: &str,
+        broke_off: bool,
+        out: &mut String,
+    ) {
+        let least = if broke_off { Verbosity::Normal } else { Verbosity::Verbose };
+        if self.config.verbosity >= least {
+            let when = if delay_ms == 0 { "now".to_owned() } else { format!("in {}", duration(delay_ms)) };
+            let text = because(format!("retry {attempt}/{max_attempts} {when}"), error_message);
+            push_line(out, &format!("pirn: {text}"));
+        }
+    }
+
     fn result_lines(&self, result: &ToolResultView, out: &mut String) {
         let texts = result.content.iter().map(|block| match block {
             Content::Text(block) => block.text.as_str(),
@@ -374,6 +401,12 @@ fn message_lines(prefix: &str, text: &str, out: &mut String) {
 fn push_line(out: &mut String, text: &str) {
     out.push_str(text);
     out.push('\n');
+}
+
+/// A sentence and its reason, in one line.
+fn because(text: String, reason: &str) -> String {
+    let reason = line(reason, LINE_CHARS_MAX);
+    if reason.is_empty() { text } else { format!("{text}: {reason}") }
 }
 
 /// What a call is about, in one line: its most telling text argument.

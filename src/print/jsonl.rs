@@ -25,7 +25,7 @@
 //!   When the reader is slow, adjacent deltas of one block may come as one; their concatenation is unchanged.
 //! - **G3** `seq` counts from 0 without a gap. `ts` is milliseconds since 1970 and never goes back.
 //! - **G4** Every start has its end, in the order of nesting: run, turn, then message or call. Also after an abort or an
-//!   error.
+//!   error, but not where the session can no longer be written: a `warning` of that kind comes directly before `result`.
 //! - **G5** The `message_end` of a reply comes before the `tool_execution_start` of its calls. When calls run together,
 //!   their ends come as they happen; the result messages come in the order of the calls in the reply.
 //! - **G6** `message_end`, `turn_end`, `agent_end` and `result` are written after what they claim is stored and, under
@@ -35,8 +35,8 @@
 //! - **G7** What an end says is authoritative over the deltas before it, and `message_end` over everything before it. A
 //!   `message_update` never repeats the message.
 //! - **G8** The rule of compatibility above.
-//! - **G9** Stdout holds nothing else. Beside a JSON stream, stderr has warnings and errors only, unless `-v` asks for
-//!   more.
+//! - **G9** Stdout holds nothing else. Beside a JSON stream, stderr has notices, warnings and errors only, unless `-v`
+//!   asks for more.
 //!
 //! `--json=messages` leaves out `message_update` and `tool_execution_update`; `--json=result` leaves out everything but
 //! the last line. `seq` counts the lines that are there.
@@ -47,7 +47,7 @@
 //! stream := session run* result | result
 //! run    := agent_start turn* agent_end
 //! turn   := turn_start (message_start message_end)*                      user messages
-//!           message_start message_update* message_end                    the reply
+//!           (message_start message_update* message_end)*                 the reply, after the attempts that failed
 //!           (tool_execution_start | tool_execution_update | tool_execution_end permission_denied?
 //!               | message_start message_end)*
 //!                                                                        its calls and their results
@@ -57,30 +57,45 @@
 //! A call without a prompt over a session whose answer is complete has no run: the `result` line tells the answer
 //! again, and counts nothing. A run that goes on without a new prompt has no message before its first reply.
 //!
-//! `queue_update` and `warning` may stand anywhere between the first and the last line. The docs of
-//! [`agent`](crate::agent) tell the order inside a turn more exactly.
+//! A turn that ends before any reply has none, and its `turn_end` says null. Each attempt is a reply of its own; the last
+//! one is that of the turn. `auto_retry_start` tells of an attempt to come; one `auto_retry_end` tells how a model's
+//! attempts ended, if there were several.
+//!
+//! `auto_retry_start`, `auto_retry_end`, `model_fallback`, `queue_update`, `recovery` and `warning` may stand anywhere
+//! between the first and the last line. The docs of [`agent`](crate::agent) tell the order inside a turn more exactly.
+//!
+//! **A run that goes on.** A run that a dead process began goes on with an `agent_start` of the same `runId`, once in
+//! each process. That line, and each line of a turn, message, call or retry that was begun before, has `recovery` (true).
+//! What a dead process told is not told again: a turn goes on without its messages so far, `turn_end` has them all the
+//! same, and a result whose call ended before has its messages alone. `agent_end` has what the whole run added. A run
+//! that only had to be finished has no turn. Each step by which something left over is settled has a `recovery` line.
 //!
 //! # Lines
 //!
-//! Every line also has `type`, `seq` and `ts`. `?` marks a field that may be absent, `|` an alternative. Messages,
+//! Every line also has `type`, `seq` and `ts`; those of the types marked with `*` have `recovery` (true) behind their
+//! other fields, where they tell of what a dead process began. `?` marks a field that may be absent, `|` an alternative. Messages,
 //! blocks and usage are written as the docs of `model::message` say.
 //!
 //! | type | fields |
 //! |---|---|
 //! | `session` | `version` (1), `pirn` (the program's version), `id` (of the session), `name`? (of the session, if it has one), `timestamp` (RFC 3339), `cwd`, `file`\|null (the session file; null = nothing is kept), `parent`? {`id`, `entryId`}, `resumed` (the session was there before this call), `recovered` (what a dead process had left open in it was put in order first), `leafId`\|null (its newest entry before the run; null = none), `model` {`provider`, `id`}, `thinking`\|null (null = the model's default), `tools` (names), `limits` {`maxTurns`, `maxCost`, `timeoutMs`; null = none}, `configFiles` (paths, lowest layer first) |
-//! | `agent_start` | `runId` |
-//! | `turn_start` | `turn` (from 1) |
-//! | `message_start` | `message`: complete, but for a reply, which is empty and of stop reason `pending` |
-//! | `message_update` | `assistantMessageEvent`, `usage`? (only when the provider reported new numbers; the last one holds) |
-//! | `message_end` | `message`, `entryId`\|null (the id of its entry in the session; null = not stored, as a reply that only tells of a cancellation; with `file` null the id is known to this process only) |
-//! | `tool_execution_start` | `toolCallId`, `toolName`, `args` (the model's, as they came), `effectiveArgs`? (what the tool gets, where repair, coercion or a hook made a difference) |
-//! | `tool_execution_update` | `toolCallId`, `toolName`, `partialResult`: the whole view so far, as in `result` |
-//! | `tool_execution_end` | `toolCallId`, `toolName`, `result` {`content`, `details`?, `usage`?, `structuredContent`?}, `isError`, `terminate`? (true), `durationMs`? (absent if the call never ran) |
+//! | `agent_start` * | `runId` |
+//! | `turn_start` * | `turn` (from 1) |
+//! | `message_start` * | `message`: complete, but for a reply, which is empty and of stop reason `pending` |
+//! | `message_update` * | `assistantMessageEvent`, `usage`? (only when the provider reported new numbers; the last one holds) |
+//! | `message_end` * | `message`, `entryId`\|null (the id of its entry in the session; null = not stored, as a reply that only tells of a cancellation; with `file` null the id is known to this process only) |
+//! | `tool_execution_start` * | `toolCallId`, `toolName`, `args` (the model's, as they came), `effectiveArgs`? (what the tool gets, where repair, coercion or a hook made a difference) |
+//! | `tool_execution_update` * | `toolCallId`, `toolName`, `partialResult`: the whole view so far, as in `result` |
+//! | `tool_execution_end` * | `toolCallId`, `toolName`, `result` {`content`, `details`?, `usage`?, `structuredContent`?}, `isError`, `terminate`? (true), `durationMs`? (absent if the call never ran) |
 //! | `permission_denied` | `toolCallId`, `toolName`, `rule` (`confine`: the path is outside of what the tools may touch), `reason`; directly behind the `tool_execution_end` of the refused call |
-//! | `turn_end` | `turn`, `message`\|null (the reply), `toolResults` (messages, in the order of the calls) |
+//! | `turn_end` * | `turn`, `message`\|null (the reply), `toolResults` (messages, in the order of the calls) |
 //! | `agent_end` | `messages`: all the run added, in order |
+//! | `auto_retry_start` * | `attempt` (the coming one, from 2), `maxAttempts`, `delayMs` (until it starts), `errorMessage` (why the last one failed) |
+//! | `auto_retry_end` * | `success`, `attempt` (the last one), `finalError`? |
+//! | `model_fallback` | `from`, `to` (both `provider/id`), `errorMessage`: the turn goes on with another model |
+//! | `recovery` | `operationId` (the `runId`), `state` (what was found, such as `assistant.effect_pending`), `action` (`settle`: a reply that was cut off is kept as far as it came; `rerun`: a call runs again; `interrupt`: a call does not run again, and the model is told; `place`: results that waited get their place; `resume`: nothing had started), `toolCallId`? |
 //! | `queue_update` | `steering`, `followUp`: both queues whole |
-//! | `warning` | `code` (a word; before the run `config`, `model`, `session` or `input`; in it `max_turns` when most turns are used, and words of the provider such as `image_refused`; at its end `length` for an answer that is cut off, `children` for processes that could not be ended, `events` and `log` for files that are not complete; more may come), `message` |
+//! | `warning` | `code` (a word; before the run `config`, `model`, `session` or `input`; in it `max_turns` when most turns are used, and words of the provider such as `image_refused`; at its end `length` for an answer that is cut off, `children` for processes that could not be ended, `events` and `log` for files that are not complete; `hook` and `listener` for one that failed; the kind of an error that ends the run at once; more may come), `message` |
 //! | `result` | below |
 //!
 //! `assistantMessageEvent` has a `type`, the `contentIndex` of its block, and:
@@ -105,7 +120,7 @@
 //! |---|---|
 //! | `ok` | whether `exitCode` is 0; there is no second verdict |
 //! | `exitCode` | the exit code of the process, see [`exit`](crate::exit); a signal is 128 + its number |
-//! | `stopReason` | that of the last reply; null = there was none; `aborted` where a signal came together with the failure of that reply |
+//! | `stopReason` | that of the last reply; null = there was none; `aborted` where the run was ended before its answer |
 //! | `reason` | the verdict in one word, see [`Reason`](crate::model::Reason) |
 //! | `text` | the last text of the model, also on failure |
 //! | `structured` | null in this version |
@@ -115,7 +130,7 @@
 //! | `leafId` | its newest entry, as in `message_end`; null = none |
 //! | `resumable` | whether `pirn -c` can go on from here: it is kept, and nothing failed to be stored |
 //! | `model` | {`provider`, `id`}; null = none was chosen |
-//! | `turns`, `requests`, `toolCalls` | counts of the run |
+//! | `turns`, `requests`, `toolCalls` | counts, as all sums below, of whole runs, what dead processes did of them included; each attempt is a request |
 //! | `denials` | [{`toolCallId`, `toolName`, `rule`}], one for each `permission_denied` |
 //! | `usage` | {`input`, `output`, `cacheRead`, `cacheWrite`, `reasoning`?, `totalTokens`, `estimated`?}; `input` counts uncached tokens only |
 //! | `costUsd` | null = some model used has no known price |
@@ -128,6 +143,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::handler::failed_handler;
 use super::{ResultLine, SessionLine, denial};
 use crate::model::{BlockEvent, Content, Event, InboxKind, Message, Queued, ToolCall, ToolResultView, Usage};
 
@@ -169,69 +185,16 @@ impl Encoder {
         self.framed("result", body, ts, out);
     }
 
-    /// Appends the line of an event, unless the level leaves it out.
-    pub fn event(&mut self, event: &Event, ts: u64, out: &mut Vec<u8>) {
+    /// Appends the line of an event, if it has one and the level does not leave it out. `recovery` = it tells of work
+    /// that a dead process began.
+    pub fn event(&mut self, event: &Event, recovery: bool, ts: u64, out: &mut Vec<u8>) {
+        let Some(name) = line_type(event) else { return };
         if !self.wants(event) {
             return;
         }
-        let mut line = self.open(event.name(), ts, out);
-        match event {
-            Event::RunStart { run_id, started_at: _ } => line.field("runId", run_id),
-            Event::TurnStart { turn } => line.field("turn", turn),
-            Event::MessageStart { message } => line.field("message", message),
-            Event::MessageUpdate { index, event, usage } => update(&mut line, *index, event, usage.as_deref()),
-            Event::MessageEnd { message, entry_id } => {
-                line.field("message", message);
-                line.field("entryId", entry_id);
-            }
-            Event::ToolStart { tool_call_id, tool_name, args, effective_args } => {
-                line.call(tool_call_id, tool_name);
-                line.field("args", args);
-                line.optional("effectiveArgs", effective_args.as_ref());
-            }
-            Event::ToolUpdate { tool_call_id, tool_name, partial } => {
-                line.call(tool_call_id, tool_name);
-                line.field("partialResult", &ResultView::from(&**partial));
-            }
-            Event::ToolEnd { tool_call_id, tool_name, result, is_error, duration_ms } => {
-                line.call(tool_call_id, tool_name);
-                line.field("result", &ResultView::from(&**result));
-                line.field("isError", is_error);
-                line.optional("terminate", result.terminate.then_some(&true));
-                line.optional("durationMs", duration_ms.as_ref());
-            }
-            Event::TurnEnd { turn, message, tool_results } => {
-                line.field("turn", turn);
-                line.field("message", message);
-                line.field("toolResults", tool_results);
-            }
-            Event::RunEnd { messages, .. } => line.field("messages", messages),
-            Event::QueueUpdate { queues } => {
-                line.field("steering", &waiting(queues, InboxKind::Steer));
-                line.field("followUp", &waiting(queues, InboxKind::FollowUp));
-            }
-            Event::RunResume { .. }
-            | Event::RecoveryStep { .. }
-            | Event::OperationAbort { .. }
-            | Event::RetryScheduled { .. }
-            | Event::RetryStart { .. }
-            | Event::RetryEnd { .. }
-            | Event::ModelFallback { .. }
-            | Event::EntryAdded { .. }
-            | Event::Usage { .. }
-            | Event::ConfigUpdate { .. }
-            | Event::ValueUpdate { .. }
-            | Event::LaneCreated { .. }
-            | Event::HandlerError { .. } => {}
-            Event::Warning { code, message } => {
-                line.field("code", code);
-                line.field("message", message);
-            }
-            Event::Fault { error } => {
-                line.field("code", error.kind.as_str());
-                line.field("message", &error.message);
-            }
-        }
+        let mut line = self.open(name, ts, out);
+        fields(&mut line, event);
+        line.optional("recovery", is_recovery(event, recovery).then_some(&true));
         line.end();
         if let Some((denied, reason)) = denial(event) {
             let mut line = self.open("permission_denied", ts, out);
@@ -309,6 +272,11 @@ impl Line<'_> {
         self.field("toolName", name);
     }
 
+    fn warning(&mut self, code: &str, message: &str) {
+        self.field("code", code);
+        self.field("message", message);
+    }
+
     /// Writes straight into the buffer. Serialising to memory fails only for maps whose keys are no text, which no
     /// type here has; should one appear, its value becomes null and the line stays one object.
     fn value<T: Serialize + ?Sized>(&mut self, value: &T) {
@@ -321,6 +289,140 @@ impl Line<'_> {
 
     fn end(self) {
         self.out.extend_from_slice(b"}\n");
+    }
+}
+
+/// The type of an event's line; `None` = it has none.
+fn line_type(event: &Event) -> Option<&'static str> {
+    match event {
+        Event::RunResume { .. } => Some("agent_start"),
+        Event::HandlerError { .. } => Some("warning"),
+        Event::OperationAbort { .. }
+        | Event::RetryStart { .. }
+        | Event::EntryAdded { .. }
+        | Event::Usage { .. }
+        | Event::ConfigUpdate { .. }
+        | Event::ValueUpdate { .. }
+        | Event::LaneCreated { .. } => None,
+        Event::RunStart { .. }
+        | Event::TurnStart { .. }
+        | Event::MessageStart { .. }
+        | Event::MessageUpdate { .. }
+        | Event::MessageEnd { .. }
+        | Event::ToolStart { .. }
+        | Event::ToolUpdate { .. }
+        | Event::ToolEnd { .. }
+        | Event::TurnEnd { .. }
+        | Event::RunEnd { .. }
+        | Event::RecoveryStep { .. }
+        | Event::RetryScheduled { .. }
+        | Event::RetryEnd { .. }
+        | Event::ModelFallback { .. }
+        | Event::QueueUpdate { .. }
+        | Event::Warning { .. }
+        | Event::Fault { .. } => Some(event.name()),
+    }
+}
+
+/// Whether a line says that it tells of a dead process's work: those of runs, turns, messages, calls and retries do.
+fn is_recovery(event: &Event, recovery: bool) -> bool {
+    match event {
+        Event::RunResume { .. } => true,
+        Event::RunStart { .. }
+        | Event::TurnStart { .. }
+        | Event::MessageStart { .. }
+        | Event::MessageUpdate { .. }
+        | Event::MessageEnd { .. }
+        | Event::ToolStart { .. }
+        | Event::ToolUpdate { .. }
+        | Event::ToolEnd { .. }
+        | Event::TurnEnd { .. }
+        | Event::RetryScheduled { .. }
+        | Event::RetryEnd { .. } => recovery,
+        _ => false,
+    }
+}
+
+/// What the line of an event says. One match, so that a new event is decided here.
+fn fields(line: &mut Line<'_>, event: &Event) {
+    match event {
+        Event::RunStart { run_id, .. } | Event::RunResume { run_id, .. } => line.field("runId", run_id),
+        Event::TurnStart { turn } => line.field("turn", turn),
+        Event::MessageStart { message } => line.field("message", message),
+        Event::MessageUpdate { index, event, usage } => update(line, *index, event, usage.as_deref()),
+        Event::MessageEnd { message, entry_id } => {
+            line.field("message", message);
+            line.field("entryId", entry_id);
+        }
+        Event::ToolStart { .. } | Event::ToolUpdate { .. } | Event::ToolEnd { .. } => call(line, event),
+        Event::TurnEnd { turn, message, tool_results } => {
+            line.field("turn", turn);
+            line.field("message", message);
+            line.field("toolResults", tool_results);
+        }
+        Event::RunEnd { messages, .. } => line.field("messages", messages),
+        Event::RecoveryStep { run_id, state, action, tool_call_id, notice: _ } => {
+            line.field("operationId", run_id);
+            line.field("state", state);
+            line.field("action", action.as_str());
+            line.optional("toolCallId", tool_call_id.as_ref());
+        }
+        Event::RetryScheduled { attempt, max_attempts, delay_ms, not_before: _, error_message } => {
+            line.field("attempt", attempt);
+            line.field("maxAttempts", max_attempts);
+            line.field("delayMs", delay_ms);
+            line.field("errorMessage", error_message);
+        }
+        Event::RetryEnd { attempt, success, final_error } => {
+            line.field("success", success);
+            line.field("attempt", attempt);
+            line.optional("finalError", final_error.as_ref());
+        }
+        Event::ModelFallback { from, to, error_message } => {
+            line.field("from", from);
+            line.field("to", to);
+            line.field("errorMessage", error_message);
+        }
+        Event::QueueUpdate { queues } => {
+            line.field("steering", &waiting(queues, InboxKind::Steer));
+            line.field("followUp", &waiting(queues, InboxKind::FollowUp));
+        }
+        Event::HandlerError { kind, name, error } => {
+            let (code, message) = failed_handler(*kind, name, error);
+            line.warning(code, &message);
+        }
+        Event::Warning { code, message } => line.warning(code, message),
+        Event::Fault { error } => line.warning(error.kind.as_str(), &error.message),
+        Event::OperationAbort { .. }
+        | Event::RetryStart { .. }
+        | Event::EntryAdded { .. }
+        | Event::Usage { .. }
+        | Event::ConfigUpdate { .. }
+        | Event::ValueUpdate { .. }
+        | Event::LaneCreated { .. } => {}
+    }
+}
+
+/// What a line of a call says.
+fn call(line: &mut Line<'_>, event: &Event) {
+    match event {
+        Event::ToolStart { tool_call_id, tool_name, args, effective_args } => {
+            line.call(tool_call_id, tool_name);
+            line.field("args", args);
+            line.optional("effectiveArgs", effective_args.as_ref());
+        }
+        Event::ToolUpdate { tool_call_id, tool_name, partial } => {
+            line.call(tool_call_id, tool_name);
+            line.field("partialResult", &ResultView::from(&**partial));
+        }
+        Event::ToolEnd { tool_call_id, tool_name, result, is_error, duration_ms } => {
+            line.call(tool_call_id, tool_name);
+            line.field("result", &ResultView::from(&**result));
+            line.field("isError", is_error);
+            line.optional("terminate", result.terminate.then_some(&true));
+            line.optional("durationMs", duration_ms.as_ref());
+        }
+        _ => {}
     }
 }
 

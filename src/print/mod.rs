@@ -11,6 +11,7 @@ mod denial;
 mod events;
 mod file;
 mod format;
+mod handler;
 mod human;
 pub mod jsonl;
 mod merge;

@@ -71,8 +71,8 @@ impl Config {
 /// One thing to print.
 #[derive(Clone, Debug)]
 pub enum Msg {
-    /// `ts` is Unix milliseconds, here and below.
-    Event { event: Box<Event>, ts: u64 },
+    /// `recovery` = the event tells of work that a dead process began. `ts` is Unix milliseconds, here and below.
+    Event { event: Box<Event>, recovery: bool, ts: u64 },
     /// The first line of a run.
     Session { line: Box<SessionLine>, ts: u64 },
     /// The verdict; the last thing printed. Where the events file does not take it, or has failed before, everybody else
@@ -216,7 +216,7 @@ impl std::fmt::Debug for EventSink {
 #[async_trait]
 impl Sink for EventSink {
     async fn emit(&mut self, event: Event) -> Result<(), SinkError> {
-        let msg = Msg::Event { event: Box::new(event), ts: self.clock.now_ms() };
+        let msg = Msg::Event { event: Box::new(event), recovery: false, ts: self.clock.now_ms() };
         self.handle.send(msg).await.map_err(|error| SinkError(error.to_string()))
     }
 }
@@ -429,7 +429,7 @@ impl Worker {
         let Some(msg) = msg else { return };
         let msg = self.archive(msg);
         self.take_stdout(&msg);
-        if let Msg::Event { event, ts: _ } = &msg {
+        if let Msg::Event { event, .. } = &msg {
             let live = self.stdout_is_terminal && matches!(&self.stdout, Stdout::Text(answer) if answer.is_live());
             if let Some(activity) = Activity::after(event, live) {
                 self.progress.set(activity);
@@ -484,7 +484,7 @@ impl Worker {
     fn take_stdout(&mut self, msg: &Msg) {
         let out = &mut self.out_buffer;
         match (&mut self.stdout, msg) {
-            (Stdout::Text(answer), Msg::Event { event, ts: _ }) => answer.event(event, out),
+            (Stdout::Text(answer), Msg::Event { event, recovery, ts: _ }) => answer.event(event, *recovery, out),
             (Stdout::Text(answer), Msg::Result { line, .. }) => answer.result(line, out),
             (Stdout::Json(encoder), msg) => encode(encoder, msg, out),
             (
@@ -496,7 +496,10 @@ impl Worker {
 
     fn take_stderr(&mut self, msg: &Msg, lines: &mut String) {
         match msg {
-            Msg::Event { event, ts: _ } => self.human.event(event, lines),
+            Msg::Event { event, .. } => {
+                let broke_off = matches!(&self.stdout, Stdout::Text(answer) if answer.broke_off());
+                self.human.event(event, broke_off, lines);
+            }
             Msg::Result { line, .. } => {
                 self.progress.set(Activity::None);
                 self.human.result(line, lines);
@@ -543,15 +546,15 @@ impl Worker {
 /// Appends the JSON line of a message, if it has one.
 pub(super) fn encode(encoder: &mut Encoder, msg: &Msg, out: &mut Vec<u8>) {
     match msg {
-        Msg::Event { event, ts } => encoder.event(event, *ts, out),
+        Msg::Event { event, recovery, ts } => encoder.event(event, *recovery, *ts, out),
         Msg::Session { line, ts } => encoder.session(line, *ts, out),
         Msg::Result { line, ts, .. } => {
             if line.reason == Reason::Length {
-                encoder.event(&warning("length", CUT_OFF), *ts, out);
+                encoder.event(&warning("length", CUT_OFF), false, *ts, out);
             }
             encoder.result(line, *ts, out);
         }
-        Msg::Warning { code, message, ts } => encoder.event(&warning(code, message), *ts, out),
+        Msg::Warning { code, message, ts } => encoder.event(&warning(code, message), false, *ts, out),
         Msg::Notice(_) | Msg::Help(_) | Msg::Heartbeat { .. } => {}
     }
 }
@@ -562,8 +565,9 @@ fn warning(code: &str, message: &str) -> Event {
 
 /// Joins a delta to the message before it; returns whether it did. The later time stamp holds.
 fn join(held: &mut Msg, next: &Msg) -> bool {
-    let (Msg::Event { event, ts }, Msg::Event { event: next, ts: next_ts }) = (held, next) else { return false };
-    let joined = merge(event, next);
+    let Msg::Event { event, recovery, ts } = held else { return false };
+    let Msg::Event { event: next, recovery: next_recovery, ts: next_ts } = next else { return false };
+    let joined = recovery == next_recovery && merge(event, next);
     if joined {
         *ts = *next_ts;
     }

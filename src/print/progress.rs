@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::format::seconds;
 use super::line;
 use crate::model::{BlockEvent, Event, Message};
 
@@ -33,7 +34,14 @@ impl Activity {
     pub fn after(event: &Event, text_is_live: bool) -> Option<Self> {
         let shown = |text: &str| Some(Self::Shown(text.to_owned()));
         match event {
-            Event::RunStart { .. } | Event::TurnStart { .. } | Event::ToolEnd { .. } => shown("waiting"),
+            Event::RunStart { .. }
+            | Event::RunResume { .. }
+            | Event::TurnStart { .. }
+            | Event::ToolEnd { .. }
+            | Event::RetryStart { .. }
+            | Event::RetryScheduled { delay_ms: 0, .. }
+            | Event::ModelFallback { .. } => shown("waiting"),
+            Event::RetryScheduled { delay_ms, .. } => shown(&format!("retrying in {}", seconds(*delay_ms))),
             Event::MessageStart { message } if matches!(**message, Message::Assistant(_)) => shown("waiting"),
             Event::MessageUpdate { index: _, event, usage: _ } => match event {
                 BlockEvent::TextStart | BlockEvent::TextDelta(_) if text_is_live => Some(Self::None),
@@ -53,13 +61,9 @@ impl Activity {
             | Event::MessageEnd { .. }
             | Event::ToolUpdate { .. }
             | Event::TurnEnd { .. }
-            | Event::RunResume { .. }
             | Event::RecoveryStep { .. }
             | Event::OperationAbort { .. }
-            | Event::RetryScheduled { .. }
-            | Event::RetryStart { .. }
             | Event::RetryEnd { .. }
-            | Event::ModelFallback { .. }
             | Event::EntryAdded { .. }
             | Event::Usage { .. }
             | Event::ConfigUpdate { .. }

@@ -1,11 +1,13 @@
 //! What text mode writes to stdout.
 //!
 //! Keeps true: held, stdout is an answer or empty, so that text in a pipe means success; live, every text block of a
-//! reply appears once, in order; both end with exactly one line feed; only a terminal's text is sanitised.
+//! reply appears once, in order, and a reply that a dead process showed does not appear again; a blank line separates
+//! runs; both end with exactly one line feed; only a terminal's text is sanitised.
 //!
 //! Must not know: stderr, colours, how bytes are written.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{ResultLine, Sanitizer};
 use crate::model::{AssistantMessage, BlockEvent, Event, Message, Reason};
@@ -41,12 +43,23 @@ impl Answer {
         self.flow.is_open
     }
 
-    /// Appends what an event shows.
-    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+    /// Whether text of the reply that ended last has appeared: should it be asked for again, its reader must know.
+    pub fn broke_off(&self) -> bool {
+        matches!(&self.form, Form::Live(live) if live.showed)
+    }
+
+    /// Appends what an event shows. `recovery` = it tells of work that a dead process began.
+    pub fn event(&mut self, event: &Event, recovery: bool, out: &mut Vec<u8>) {
         match (&mut self.form, event) {
+            (Form::Live(live), Event::RunStart { .. } | Event::RunResume { .. }) => {
+                *live = Live::default();
+                self.flow.part();
+            }
+            // What had come of it was shown while it came.
+            (Form::Live(_), Event::MessageStart { .. } | Event::MessageUpdate { .. } | Event::MessageEnd { .. })
+                if recovery => {}
             (Form::Held(finals), Event::RunEnd { messages, outcome, .. }) if has_answer(outcome.reason) => {
-                let reply = messages.iter().rev().find_map(|message| message.as_assistant());
-                finals.extend(reply.map(AssistantMessage::text).filter(|text| !text.is_empty()));
+                finals.extend(last_reply(messages).map(AssistantMessage::text).filter(|text| !text.is_empty()));
             }
             (Form::Live(live), Event::MessageStart { message }) if is_reply(message) => live.start(),
             (Form::Live(live), Event::MessageUpdate { index, event, usage: _ }) => {
@@ -56,6 +69,13 @@ impl Answer {
                 if let Some(reply) = message.as_assistant() {
                     live.finish(reply, &mut self.flow, out);
                 }
+            }
+            // A run that only had to be finished: its answer came in a dead process.
+            (Form::Live(live), Event::RunEnd { messages, outcome, .. })
+                if live.replies == 0 && has_answer(outcome.reason) =>
+            {
+                let answer = last_reply(messages).map(AssistantMessage::text).unwrap_or_default();
+                self.flow.paragraph(&answer, out);
             }
             (Form::Held(_) | Form::Live(_), _) => {}
         }
@@ -108,6 +128,10 @@ pub(super) fn has_answer(reason: Reason) -> bool {
     }
 }
 
+fn last_reply(messages: &[Arc<Message>]) -> Option<&AssistantMessage> {
+    messages.iter().rev().find_map(|message| message.as_assistant())
+}
+
 fn is_reply(message: &Message) -> bool {
     message.as_assistant().is_some()
 }
@@ -121,6 +145,10 @@ struct Live {
     waiting: BTreeMap<usize, Waiting>,
     /// Any text of this reply has been passed on.
     any: bool,
+    /// Replies of this run that have ended.
+    replies: u32,
+    /// The last of them had text that was passed on.
+    showed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -131,7 +159,7 @@ struct Waiting {
 
 impl Live {
     fn start(&mut self) {
-        *self = Self::default();
+        *self = Self { replies: self.replies, ..Self::default() };
     }
 
     fn block(&mut self, index: usize, event: &BlockEvent, flow: &mut Flow, out: &mut Vec<u8>) {
@@ -185,10 +213,11 @@ impl Live {
             self.next(flow, out);
         }
         if !self.any {
-            flow.text(&reply.text(), out);
+            self.pass(&reply.text(), flow, out);
         }
         flow.end_block(out);
-        self.start();
+        let (replies, showed) = (self.replies.saturating_add(1), self.any);
+        *self = Self { replies, showed, ..Self::default() };
     }
 }
 
@@ -200,6 +229,8 @@ struct Flow {
     /// The last line has no line feed yet.
     is_open: bool,
     wrote: bool,
+    /// A blank line comes before more text.
+    parted: bool,
 }
 
 impl Flow {
@@ -217,6 +248,12 @@ impl Flow {
         if body.is_empty() {
             self.newlines = self.newlines.saturating_add(trailing);
             return;
+        }
+        if std::mem::take(&mut self.parted) {
+            if self.is_open {
+                self.line_feed(out);
+            }
+            out.push(b'\n');
         }
         out.extend(std::iter::repeat_n(b'\n', self.newlines));
         out.extend_from_slice(body.as_bytes());
@@ -241,14 +278,17 @@ impl Flow {
         self.is_open = false;
     }
 
+    /// Separates what was written from what comes.
+    fn part(&mut self) {
+        self.parted = self.wrote;
+    }
+
     /// A whole text, separated from the one before by a blank line.
     fn paragraph(&mut self, text: &str, out: &mut Vec<u8>) {
         if text.trim_matches('\n').is_empty() {
             return;
         }
-        if self.wrote {
-            self.line_feed(out);
-        }
+        self.part();
         self.text(text, out);
         self.end_block(out);
     }

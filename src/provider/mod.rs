@@ -16,6 +16,7 @@ pub mod http;
 pub mod ids;
 pub mod json;
 pub mod redact;
+pub mod router;
 pub mod settle;
 pub mod sse;
 pub mod url;

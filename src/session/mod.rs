@@ -1,4 +1,4 @@
-//! Sessions: where they are kept, the file format, the stores, the lock, and how one is found again.
+//! Sessions: where they are kept, the file format, the stores, the lock, the spool, and how one is found again.
 //!
 //! Keeps true: a session file has one writer; what is not whole is never taken for a record; files are private to their
 //! user from the first byte on.
@@ -12,8 +12,8 @@ mod memory;
 pub mod place;
 mod quick;
 pub mod record;
-pub mod restore;
 mod shelf;
+pub mod spool;
 mod transaction;
 
 pub use memory::{MemoryStore, memory};

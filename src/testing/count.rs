@@ -112,7 +112,7 @@ fn word(write: &Write) -> String {
     }
 }
 
-/// Where TXn stands in a session file, its line feed included. `None` if the file has fewer.
+/// Where `TXn` stands in a session file, its line feed included. `None` if the file has fewer.
 ///
 /// # Errors
 /// The file can not be read.
@@ -137,7 +137,7 @@ pub fn transaction_at(file: &Path, n: usize) -> io::Result<Option<Range<u64>>> {
     Ok(None)
 }
 
-/// Cuts a session file off inside the line of TXn, of which so many bytes stay, as a write that a kill or the loss of
+/// Cuts a session file off inside the line of `TXn`, of which so many bytes stay, as a write that a kill or the loss of
 /// power tore.
 ///
 /// # Errors

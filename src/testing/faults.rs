@@ -27,7 +27,7 @@ const FILE: &str = "fault store";
 /// Something that was asked of a [`FaultStore`] and done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// A transaction, and the n of TXn if it counts.
+    /// A transaction, and the n of `TXn` if it counts.
     Commit { number: Option<usize>, writes: Vec<Write> },
     /// A barrier that returned.
     Sync,
@@ -88,12 +88,12 @@ impl FaultStore {
         Arc::new(Self { inner, state: Mutex::default(), killed: CancellationToken::new() })
     }
 
-    /// The process is killed when TXn is asked for, which is not made.
+    /// The process is killed when `TXn` is asked for, which is not made.
     pub fn kill_before(&self, n: usize) {
         self.state().faults.push(Fault::KillBefore(n));
     }
 
-    /// The process is killed when TXn was made, before anyone hears of it.
+    /// The process is killed when `TXn` was made, before anyone hears of it.
     pub fn kill_after(&self, n: usize) {
         self.state().faults.push(Fault::KillAfter(n));
     }
@@ -104,7 +104,7 @@ impl FaultStore {
         self.state().asides.push((namespace.to_owned(), n));
     }
 
-    /// TXn fails with an error of the system and is not made; nothing is stored behind it.
+    /// `TXn` fails with an error of the system and is not made; nothing is stored behind it.
     pub fn fail_commit(&self, n: usize) {
         self.state().faults.push(Fault::FailCommit(n));
     }
@@ -114,7 +114,7 @@ impl FaultStore {
         self.state().faults.push(Fault::FailSync(n));
     }
 
-    /// Calls this when TXn was made, before who asked for it hears of it, and before a kill there.
+    /// Calls this when `TXn` was made, before who asked for it hears of it, and before a kill there.
     pub fn on_commit(&self, n: usize, call: impl FnOnce() + Send + 'static) {
         self.state().callbacks.push((n, Box::new(call)));
     }
@@ -272,7 +272,9 @@ impl Store for FaultStore {
             }
             state.callbacks_of(planned.number)
         };
-        callbacks.into_iter().for_each(|call| call());
+        for call in callbacks {
+            call();
+        }
         if planned.kill_after {
             self.kill();
         }

@@ -365,7 +365,7 @@ impl Provider for ScriptedProvider {
                     }
                     Act::Hang => {
                         stalls.send_modify(|count| *count += 1);
-                        std::future::pending().await
+                        std::future::pending::<()>().await;
                     }
                     Act::Sleep(duration) => sleep(duration).await,
                     #[expect(clippy::panic, reason = "a script may ask for a crash")]

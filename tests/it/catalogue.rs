@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use pirn::config::{Env, Origin, Settings, Sources, load};
 use pirn::model::{ErrorKind, ErrorRecord, Input, Model, Thinking, ThinkingStyle};
 use pirn::port::{Credential, Models as _};
-use pirn::provider::catalogue::{Catalogue, Choice};
+use pirn::provider::catalogue::{Catalogue, Choice, Choices};
 use pirn::provider::compat::{Compat, OptionalField};
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,16 @@ fn catalogue(env: Pairs<'_>, sets: &[&str]) -> Catalogue {
 }
 
 fn choose(env: Pairs<'_>, sets: &[&str], spec: &str) -> Result<Choice, ErrorRecord> {
-    catalogue(env, sets).choose(spec)
+    choose_all(env, sets, spec).map(|choices| choices.first)
+}
+
+/// As `-m` does, with commas between specs.
+fn choose_all(env: Pairs<'_>, sets: &[&str], specs: &str) -> Result<Choices, ErrorRecord> {
+    catalogue(env, sets).choose(&split(specs))
+}
+
+fn split(specs: &str) -> Vec<String> {
+    specs.split(',').filter(|spec| !spec.is_empty()).map(str::to_owned).collect()
 }
 
 fn spec_of(env: Pairs<'_>, sets: &[&str], spec: &str) -> String {
@@ -198,15 +207,16 @@ fn a_key_variable_that_holds_no_key_is_named_and_nothing_goes_out_unsigned() {
     ] {
         let env = Env::from_pairs([(variable, value.clone())]);
         let catalogue = Catalogue::new(&settings(&env, sets), &env).unwrap();
-        let error = catalogue.choose(spec).and_then(|choice| catalogue.connection(&choice.model)).unwrap_err();
+        let error =
+            catalogue.choose(&split(spec)).and_then(|choices| catalogue.connection(&choices.first.model)).unwrap_err();
         assert_eq!(error.message, wanted);
     }
 }
 
 #[test]
-fn fallbacks_and_models_of_missing_wires_are_usage_errors() {
+fn models_of_missing_wires_are_usage_errors() {
     let cases = [
-        ("openai/gpt-4o,demo", "fallback models are not available in this version"),
+        ("openai/gpt-4o,xai/grok-4.7", "xai/grok-4.7 speaks openai-responses, which is not available"),
         ("anthropic/claude-opus-5", "anthropic/claude-opus-5 speaks anthropic-messages, which is not available"),
         ("claude-opus-5", "speaks anthropic-messages"),
         ("google/gemini-2.5-pro", "speaks google-generative-ai"),
@@ -224,6 +234,96 @@ fn fallbacks_and_models_of_missing_wires_are_usage_errors() {
     let choice = choose(&[], &["providers.anthropic.api=openai-completions"], "anthropic/claude-opus-5").unwrap();
     assert_eq!(choice.model.base_url, "https://api.anthropic.com/v1");
     assert_eq!(choice.model.thinking_style, Some(ThinkingStyle::Effort));
+}
+
+/// What was chosen, in order, with levels.
+fn names<'a>(choices: impl IntoIterator<Item = &'a Choice>) -> Vec<(String, Option<Thinking>)> {
+    choices.into_iter().map(|choice| (choice.model.spec(), choice.thinking)).collect()
+}
+
+#[test]
+fn later_specs_are_fallbacks_each_with_its_own_level_and_facts_and_need_no_key() {
+    let sets = ["models.fast.id=openai/gpt-5-mini", "models.fast.thinking=low", "models.fast.max_output=9"];
+    let choices = choose_all(&[], &sets, "openai/gpt-5:high,fast,gpt-oss-20b:low,demo").unwrap_err();
+    assert_eq!(choices.kind, ErrorKind::Usage, "an end of two ids is one wherever it stands: {choices:?}");
+    let choices = choose_all(&[], &sets, "openai/gpt-5:high,fast,groq/openai/gpt-oss-20b:medium,demo").unwrap();
+    let expected = [
+        ("openai/gpt-5", Some(Thinking::High)),
+        ("openai/gpt-5-mini", Some(Thinking::Low)),
+        ("groq/openai/gpt-oss-20b", Some(Thinking::Medium)),
+        ("demo/demo", None),
+    ];
+    assert_eq!(names(choices.iter()), expected.map(|(spec, level)| (spec.to_owned(), level)));
+    assert_eq!((choices.fallbacks[0].alias.as_deref(), choices.fallbacks[0].model.max_tokens), (Some("fast"), 9));
+    assert!(choose_all(&[("OPENAI_API_KEY", "k")], &[], "").unwrap().fallbacks.is_empty());
+}
+
+#[test]
+fn a_mistake_in_a_later_spec_is_told_like_one_in_the_first() {
+    let sets = ["models.fast.id=openai/gpt-5-mini", "models.slow.id=gpt-5-mini"];
+    let many = vec!["demo"; 17].join(",");
+    for (specs, message) in [
+        ("demo,nonsense", "no model is called nonsense"),
+        ("nonsense,demo", "no model is called nonsense"),
+        ("demo,openai/", "openai/ names no model of openai"),
+        ("demo,demo", "demo and demo name the same model, demo/demo"),
+        ("openai/gpt-5:high,demo,gpt-5:low", "openai/gpt-5:high and gpt-5:low name the same model, openai/gpt-5"),
+        ("fast,slow", "fast and slow name the same model, openai/gpt-5-mini"),
+        (many.as_str(), "17 models are named; a run takes at most 16"),
+    ] {
+        let error = choose_all(&[], &sets, specs).unwrap_err();
+        assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Usage, message), "{specs}");
+    }
+}
+
+#[test]
+fn a_model_that_a_session_chose_has_the_fallbacks_that_stand_behind_it() {
+    let sets = ["models.fast.id=openai/gpt-5-mini"];
+    let catalogue = catalogue(&[], &sets);
+    for (model, specs, expected) in [
+        ("openai/gpt-5-mini", "openai/gpt-5,fast:low,demo", &["demo/demo"][..]),
+        ("openai/gpt-5", "openai/gpt-5,fast,demo", &["openai/gpt-5-mini", "demo/demo"]),
+        ("demo", "openai/gpt-5,fast,demo", &[]),
+        ("openai/gpt-4o", "openai/gpt-5,fast,demo", &[]),
+        ("openai/gpt-5", "", &[]),
+        // What stands before it is nobody's business any more.
+        ("openai/gpt-5", "nonsense,openai/gpt-5,demo", &["demo/demo"]),
+    ] {
+        let model = catalogue.choose_one(model).unwrap().model;
+        let found = catalogue.fallbacks_of(&model, &split(specs)).unwrap();
+        let found: Vec<String> = found.iter().map(|choice| choice.model.spec()).collect();
+        assert_eq!(found, expected, "{} in {specs}", model.spec());
+    }
+    let demo = catalogue.choose_one("demo").unwrap().model;
+    for specs in ["demo,nonsense", "demo,fast,demo/demo"] {
+        assert_eq!(catalogue.fallbacks_of(&demo, &split(specs)).unwrap_err().kind, ErrorKind::Usage, "{specs}");
+    }
+}
+
+#[test]
+fn a_limit_of_cost_needs_the_price_of_every_model() {
+    let limit = "limits.max_cost=1";
+    let priced = ["models.own.id=local/some", "models.own.price={ input = 1 }", LOCAL[0], limit];
+    for (sets, specs, unpriced) in [
+        (&[LOCAL[0]][..], "local/some", None),
+        (&[LOCAL[0], "limits.max_cost=0"], "local/some", None),
+        (&[LOCAL[0], limit], "local/some", Some("local/some")),
+        (&[LOCAL[0], limit], "demo,local/some", Some("local/some")),
+        (&[limit], "openai/gpt-4o,demo", None),
+        (&priced, "own", None),
+        (&priced, "local/some", None),
+        (&priced, "local/other", Some("local/other")),
+    ] {
+        match (choose_all(&[], sets, specs), unpriced) {
+            (Ok(_), None) => {}
+            (Err(error), Some(model)) => {
+                let wanted = format!("the price of {model} is not known, so limits.max_cost (--set) can not be kept");
+                assert_eq!((error.kind, error.message), (ErrorKind::Usage, wanted));
+                assert!(error.hint.unwrap().contains(&format!("id = \"{model}\"")));
+            }
+            (found, _) => panic!("{specs}: {found:?}"),
+        }
+    }
 }
 
 fn compat(env: Pairs<'_>, sets: &[&str], spec: &str) -> Map<String, Value> {
@@ -360,7 +460,7 @@ fn a_connection_carries_the_first_key_that_is_set_and_never_shows_it() {
         "providers.google.api=openai-completions",
     ];
     let catalogue = catalogue(&env, &sets);
-    let connect = |spec: &str| catalogue.connection(&catalogue.choose(spec).unwrap().model).unwrap();
+    let connect = |spec: &str| catalogue.connection(&catalogue.choose_one(spec).unwrap().model).unwrap();
     let openai = connect("openai/gpt-4o");
     assert_eq!(openai.key.as_ref().unwrap().expose(), "sk-openai");
     assert_eq!(openai.base_url, "https://api.openai.com/v1");
@@ -377,7 +477,7 @@ fn a_connection_carries_the_first_key_that_is_set_and_never_shows_it() {
 fn a_key_that_is_no_variable_is_known_by_its_setting() {
     let sets = [LOCAL[0], "providers.local.api_key=!pass show local"];
     let catalogue = catalogue(&[], &sets);
-    let connection = catalogue.unsigned(&catalogue.choose("local/m").unwrap().model);
+    let connection = catalogue.unsigned(&catalogue.choose_one("local/m").unwrap().model);
     assert_eq!(connection.key_sources, ["providers.local.api_key"]);
     assert!(catalogue.keys().is_empty(), "nobody has run it");
 }
@@ -388,7 +488,7 @@ fn a_missing_key_is_an_auth_error_naming_the_variable() {
     let cases = [("openai/gpt-4o", "OPENAI_API_KEY"), ("mine/x", "MINE"), ("groq/x", "GROQ_API_KEY")];
     let catalogue = catalogue(&[], &sets);
     for (spec, variable) in cases {
-        let model = catalogue.choose(spec).unwrap().model;
+        let model = catalogue.choose_one(spec).unwrap().model;
         let error = catalogue.connection(&model).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Auth, "{spec}");
         assert!(error.message.contains(variable), "{error:?}");
@@ -403,12 +503,12 @@ fn local_servers_and_providers_without_a_key_setting_need_none() {
     let env = [("OPENAI_BASE_URL", "http://localhost:11434/v1")];
     let catalogue = catalogue(&env, &sets);
     for spec in ["mine/x", "groq/x", "ollama/x", "lmstudio/x", "openai/qwen3:8b", "demo"] {
-        let model = catalogue.choose(spec).unwrap().model;
+        let model = catalogue.choose_one(spec).unwrap().model;
         assert_eq!(catalogue.connection(&model).unwrap().key, None, "{spec}");
         assert_eq!(catalogue.credential(&model.provider), Credential::Present, "{spec}");
     }
     // A server that needs no key is not a key: nothing is chosen because of it.
-    assert_eq!(catalogue.choose("").unwrap_err().kind, ErrorKind::Auth);
+    assert_eq!(catalogue.choose(&[]).unwrap_err().kind, ErrorKind::Auth);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use pirn::cli::{
     ColorChoice, ConfigArgs, ConfigCheckArgs, ConfigInitArgs, ConfigShowArgs, ConfigTrustArgs, Invocation, JsonLevel,
-    LayerArgs, ModelsArgs, RunArgs, SessionsArgs, SessionsListArgs, SessionsShowArgs, Shell, ShowFormat, UsageError,
-    parse, wants_json,
+    LayerArgs, ModelsArgs, RunArgs, SessionsArgs, SessionsListArgs, SessionsShowArgs, Shell, ShowFormat, SteerArgs,
+    UsageError, Word, parse, wants_json,
 };
 use pirn::model::{ErrorKind, ErrorRecord, Thinking};
 
@@ -37,12 +37,13 @@ fn words(args: &[&str]) -> Vec<String> {
 
 #[test]
 fn commands_never_swallow_prompts_cli_2_1() {
-    for command in ["steer", "tools", "doctor"] {
+    for command in ["tools", "doctor"] {
         let error = failure(&[command, "list"]);
         assert!(error.message.contains("not available in this version"), "{error:?}");
         assert!(error.hint.unwrap_or_default().contains("pirn -- "), "{command}");
     }
     assert_eq!(parse(argv(&["models"])), Ok(Invocation::Models(ModelsArgs::default())));
+    assert_eq!(parse(argv(&["steer"])), Ok(Invocation::Steer(SteerArgs::default())));
     for reserved in ["steer", "sessions", "models", "tools", "config", "doctor", "completions", "help"] {
         let quoted = format!("{reserved} of the atom");
         assert_eq!(words(&[&quoted]), [quoted.as_str()], "one argument with spaces");
@@ -101,6 +102,7 @@ fn options_that_take_text_take_it_verbatim_in04() {
     assert_eq!(run(&["-m", "-x"]).model.as_deref(), Some("-x"));
     assert_eq!(run(&["--set", "-k=-v"]).layers.set, ["-k=-v"]);
     assert_eq!(run(&["-s", "-c"]).session.as_deref(), Some("-c"));
+    assert_eq!(run(&["--then", "- x", "--then", text, "--then=-q", "hi"]).then, ["- x", text, "-q"]);
     assert_eq!(run(&["-o", "--json"]).output, Some(PathBuf::from("--json")));
     assert_eq!(run(&["-f", "-odd-name"]).prompt_file, Some(PathBuf::from("-odd-name")));
     assert_eq!(words(&["-p", "--", text]), [text], "-p takes no value");
@@ -122,6 +124,11 @@ fn every_option_is_understood_in_every_form() {
         "--max-turns",
         "7",
         "--timeout=5m",
+        "--max-cost=0.50",
+        "--then",
+        "and then",
+        "--no-resend",
+        "--then=at last",
         "--config",
         "c.toml",
         "--set",
@@ -152,6 +159,8 @@ fn every_option_is_understood_in_every_form() {
     assert_eq!((args.model.as_deref(), args.thinking), (Some("fast:high"), Some(Thinking::Xhigh)));
     assert_eq!((args.json, args.color), (Some(JsonLevel::Messages), Some(ColorChoice::Never)));
     assert_eq!((args.max_turns, args.timeout.as_deref()), (Some(7), Some("5m")));
+    assert_eq!((args.max_cost, args.no_resend), (Some(0.5), true));
+    assert_eq!(args.then, ["and then", "at last"]);
     assert_eq!((args.layers.config, args.layers.cd), (Some(PathBuf::from("c.toml")), Some(PathBuf::from("/tmp"))));
     assert_eq!(args.layers.set, ["a=1", "b=2"]);
     assert_eq!(args.words.len(), 2);
@@ -192,12 +201,23 @@ fn mistakes_are_named_in_our_own_words() {
         (&["-q", "-v", "x"], "--quiet cannot be used with --verbose", "leave one out"),
         (&["--json", "--stream", "x"], "--json cannot be used with --stream", "--json already writes"),
         (&["--no-session", "-c", "x"], "--no-session cannot be used with --continue", "leave one out"),
+        (&["--max-cost", "-1", "x"], "--max-cost takes US dollars, a number from 0, not `-1`", ""),
+        (&["--max-cost", "inf", "x"], "--max-cost takes US dollars, a number from 0, not `inf`", ""),
+        (&["--max-cost", "$1", "x"], "--max-cost takes US dollars, a number from 0, not `$1`", ""),
+        (&["--then=", "x"], "--then takes a prompt, not ``", ""),
+        (&["--then", "  \n", "x"], "--then takes a prompt, not `  `", ""),
+        (&["--no-resend", "x"], "--no-resend needs --continue or --session", "a request that a session left open"),
+        (&["--no-resend", "--no-session", "x"], "--no-resend cannot be used with --no-session", "leave one out"),
         (&["-s", "a", "--no-session", "x"], "--session cannot be used with --no-session", "leave one out"),
         (&["models", "gpt", "claude"], "`pirn models` takes one pattern", "pirn -- models"),
         (&["models", "--bogus"], "unknown option --bogus", ""),
         (&["help", "nonsense"], "no command `nonsense`", "pirn help"),
         (&["help", "model"], "no command `model`", "pirn help models"),
-        (&["help", "steer"], "`steer` is not available in this version", ""),
+        (&["help", "doctor"], "`doctor` is not available in this version", ""),
+        (&["steer", "--abort", "--follow-up"], "--abort cannot be used with --follow-up", "leave one out"),
+        (&["steer", "--abort", "now"], "--abort takes no text, but `now` was given", "leave --abort out"),
+        (&["steer", "--bogus", "x"], "unknown option --bogus", "goes after --"),
+        (&["steer", "-s", "a", "-s", "b", "x"], "--session was given twice", ""),
     ];
     for (args, message, hint) in mistakes {
         let error = failure(args);
@@ -209,7 +229,7 @@ fn mistakes_are_named_in_our_own_words() {
 #[test]
 fn options_of_later_versions_say_so() {
     for option in
-        ["--then", "--allow", "--deny", "--schema", "-x", "--dry-run", "--max-cost=1", "--fork", "--at", "--record=f"]
+        ["--allow", "--deny", "--schema", "-x", "--dry-run", "--fork", "--at", "--lane=l", "--wait", "--record=f"]
     {
         let error = failure(&["x", option]);
         let name = option.split('=').next().unwrap();
@@ -302,6 +322,8 @@ fn flags_become_settings_with_their_origin() {
         "0",
         "--timeout",
         "90s",
+        "--max-cost",
+        "1",
         "x",
     ]);
     let settings: Vec<String> =
@@ -318,6 +340,7 @@ fn flags_become_settings_with_their_origin() {
             "--verbose output.verbosity=2",
             r#"--color output.color="always""#,
             "--max-turns limits.max_turns=0",
+            "--max-cost limits.max_cost=1.0",
             r#"--timeout limits.timeout="90s""#,
         ]
     );
@@ -408,6 +431,36 @@ fn sessions_has_its_verbs_with_their_options_cli_2_3() {
 }
 
 #[test]
+fn steer_takes_words_and_says_what_they_are_cli_2_3() {
+    let steer = |args: &[&str]| match verb(&[&["steer"], args].concat()) {
+        Invocation::Steer(steer) => steer,
+        other => panic!("{args:?}: {other:?}"),
+    };
+    let words = |texts: &[(&str, bool)]| -> Vec<Word> {
+        texts.iter().map(|(text, literal)| Word { text: (*text).to_owned(), literal: *literal }).collect()
+    };
+    let said = SteerArgs { words: words(&[("also", false), ("cover", false), ("it", false)]), ..SteerArgs::default() };
+    assert_eq!(steer(&["also", "cover", "it"]), said);
+    assert_eq!(steer(&["-"]).words, words(&[("-", false)]));
+    assert_eq!(steer(&["--", "--abort", "-"]).words, words(&[("--abort", true), ("-", true)]));
+    assert_eq!(steer(&["- a list"]).words, words(&[("- a list", false)]));
+    let later = steer(&["-s", "pr-12", "--follow-up", "then", "-C", "/tmp", "--config=c.toml", "-P", "ci", "--bare"]);
+    let layers = LayerArgs {
+        config: Some(PathBuf::from("c.toml")),
+        profile: Some("ci".to_owned()),
+        bare: true,
+        cd: Some(PathBuf::from("/tmp")),
+        ..LayerArgs::default()
+    };
+    let session = Some("pr-12".to_owned());
+    let expected = SteerArgs { words: words(&[("then", false)]), session, follow_up: true, layers, abort: false };
+    assert_eq!(later, expected);
+    assert_eq!(steer(&["--abort"]), SteerArgs { abort: true, ..SteerArgs::default() });
+    assert_eq!(steer(&["--abort", "-s-odd"]).session.as_deref(), Some("-odd"));
+    assert_eq!(wants_json(argv(&["steer", "--json"])), None);
+}
+
+#[test]
 fn config_has_its_verbs_with_the_options_that_choose_layers_cli_2_3() {
     let config = |args: &[&str]| match verb(&[&["config"], args].concat()) {
         Invocation::Config(config) => config,
@@ -489,7 +542,8 @@ fn every_command_and_verb_explains_itself_in_three_ways() {
         Invocation::Print(text) => text,
         other => panic!("{args:?}: {other:?}"),
     };
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
+        &["steer"],
         &["sessions"],
         &["sessions", "list"],
         &["sessions", "show"],

@@ -84,7 +84,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 fn delta(text: &str) -> Msg {
     let event = Event::MessageUpdate { index: 0, event: BlockEvent::TextDelta(text.to_owned()), usage: None };
-    Msg::Event { event: Box::new(event), ts: 0 }
+    Msg::Event { event: Box::new(event), recovery: false, ts: 0 }
 }
 
 /// Exit codes are another module's; nobody looks at them here.

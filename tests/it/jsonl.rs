@@ -21,11 +21,11 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
+pub(crate) fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
     ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: object(arguments), ..ToolCall::default() }
 }
 
-fn reply(content: Vec<AssistantBlock>, stop_reason: StopReason) -> Arc<Message> {
+pub(crate) fn reply(content: Vec<AssistantBlock>, stop_reason: StopReason) -> Arc<Message> {
     let head = AssistantHead { api: "a".into(), provider: "p".into(), model: "m".into(), timestamp: 5 };
     let mut message = AssistantMessage::pending(&head);
     message.content = content;
@@ -117,12 +117,12 @@ fn encode(level: Level, events: &[Event]) -> String {
     let mut encoder = Encoder::new(level);
     let mut out = Vec::new();
     for event in events {
-        encoder.event(event, 1000, &mut out);
+        encoder.event(event, false, 1000, &mut out);
     }
     String::from_utf8(out).unwrap()
 }
 
-fn lines(text: &str) -> Vec<Value> {
+pub(crate) fn lines(text: &str) -> Vec<Value> {
     text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -130,7 +130,7 @@ fn encoded(events: &[Event]) -> Vec<Value> {
     lines(&encode(Level::Events, events))
 }
 
-fn keys(value: &Value) -> Vec<&str> {
+pub(crate) fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
@@ -296,7 +296,7 @@ fn seq_has_no_gap_and_time_never_goes_back_g3() {
         let mut encoder = Encoder::new(level);
         let mut out = Vec::new();
         for (event, ts) in case_2().iter().zip([50, 40, 60, 55, 70, 10, 71, 72, 73, 1, 2, 3]) {
-            encoder.event(event, ts, &mut out);
+            encoder.event(event, false, ts, &mut out);
         }
         encoder.result(&ResultLine::nothing_sent(0, Reason::Completed, None), 0, &mut out);
         let text = String::from_utf8(out).unwrap();
@@ -372,9 +372,8 @@ fn neighbouring_deltas_of_one_block_are_joined_and_nothing_else() {
     assert_eq!(rebuilt(&encoded(&merged)), before, "concatenation is unchanged");
 }
 
-#[test]
-fn the_session_line_has_the_documented_fields() {
-    let line = SessionLine {
+pub(crate) fn session_line() -> SessionLine {
+    SessionLine {
         version: SESSION_VERSION,
         pirn: "0.1.0".to_owned(),
         id: "s".to_owned(),
@@ -391,7 +390,12 @@ fn the_session_line_has_the_documented_fields() {
         tools: vec!["ls".to_owned()],
         limits: LimitsLine { max_turns: Some(200), ..LimitsLine::default() },
         config_files: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn the_session_line_has_the_documented_fields() {
+    let line = session_line();
     let mut out = Vec::new();
     Encoder::new(Level::Messages).session(&line, 9, &mut out);
     let text = String::from_utf8(out).unwrap();

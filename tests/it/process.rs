@@ -22,13 +22,13 @@ const LONG: Duration = Duration::from_secs(600);
 /// A grace that tests do wait for.
 const SHORT: Duration = Duration::from_millis(150);
 
-fn supervisor(grace: Duration, sweep: bool) -> Supervisor {
+pub(crate) fn supervisor(grace: Duration, sweep: bool) -> Supervisor {
     let path = std::env::var_os("PATH").unwrap();
     let env = ChildEnv::new(EnvPolicy::default(), vec![("PATH".into(), path)]);
     Supervisor::new(SupervisorSettings { env, grace, sweep }, Arc::new(SystemClock::new())).unwrap()
 }
 
-fn shell(command: &str) -> Spec {
+pub(crate) fn shell(command: &str) -> Spec {
     Spec {
         program: PathBuf::from("sh"),
         args: vec![OsString::from("-c"), OsString::from(command)],
@@ -88,7 +88,7 @@ async fn numbers(reader: &mut OutputReader, count: usize) -> Vec<u32> {
 }
 
 /// Starts a child that prints `count` numbers of processes.
-async fn start(supervisor: &Supervisor, spec: Spec, count: usize) -> (Child, OutputReader, Vec<u32>) {
+pub(crate) async fn start(supervisor: &Supervisor, spec: Spec, count: usize) -> (Child, OutputReader, Vec<u32>) {
     let mut child = supervisor.spawn(spec).unwrap();
     let mut output = child.output().unwrap();
     let pids = numbers(&mut output, count).await;
@@ -103,7 +103,7 @@ fn status(pid: u32) -> Option<Vec<String>> {
 }
 
 /// Whether a process runs; one that has ended and waits for its parent does not.
-fn runs(pid: u32) -> bool {
+pub(crate) fn runs(pid: u32) -> bool {
     status(pid).is_some_and(|fields| !matches!(fields[0].as_str(), "Z" | "X"))
 }
 

@@ -18,7 +18,7 @@ impl Listener for Lines {
     async fn on_event(&self, event: &Event, _cancel: &CancellationToken) -> Result<(), SinkError> {
         let mut lines = self.0.lock().unwrap();
         let (encoder, out) = &mut *lines;
-        encoder.event(event, 0, out);
+        encoder.event(event, false, 0, out);
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use pirn::print::{
 use proptest::prelude::{Strategy, any, proptest};
 use serde_json::{Map, Value, json};
 
-const PIPE: Config = Config {
+pub(crate) const PIPE: Config = Config {
     mode: Mode::Text { stream: false },
     stdout_is_terminal: false,
     stderr_is_terminal: false,
@@ -32,13 +32,13 @@ const PIPE: Config = Config {
     spinner: false,
 };
 /// Both streams on a terminal, the spinner off: it would draw on the real one.
-const TERMINAL: Config = Config { stdout_is_terminal: true, stderr_is_terminal: true, ..PIPE };
-const STREAM: Config = Config { mode: Mode::Text { stream: true }, ..PIPE };
-const JSON: Config = Config { mode: Mode::Json { level: Level::Events }, ..PIPE };
+pub(crate) const TERMINAL: Config = Config { stdout_is_terminal: true, stderr_is_terminal: true, ..PIPE };
+pub(crate) const STREAM: Config = Config { mode: Mode::Text { stream: true }, ..PIPE };
+pub(crate) const JSON: Config = Config { mode: Mode::Json { level: Level::Events }, ..PIPE };
 
 /// A stream that collects what is written, and the sizes of the writes.
 #[derive(Clone, Default)]
-struct Sheet(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(crate) struct Sheet(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Write for Sheet {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -52,13 +52,13 @@ impl Write for Sheet {
 }
 
 impl Sheet {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().concat()).unwrap()
     }
 }
 
 /// A clock on which every wait is over at once.
-struct Hasty;
+pub(crate) struct Hasty;
 
 #[async_trait::async_trait]
 impl Clock for Hasty {
@@ -75,12 +75,12 @@ impl Clock for Hasty {
     }
 }
 
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 /// Everything printed, stdout and stderr.
-fn printed(config: Config, messages: Vec<Msg>) -> (String, String) {
+pub(crate) fn printed(config: Config, messages: Vec<Msg>) -> (String, String) {
     let (out, err) = (Sheet::default(), Sheet::default());
     let printer = Printer::start(config, Box::new(out.clone()), Box::new(err.clone())).unwrap();
     block_on(async {
@@ -94,8 +94,8 @@ fn printed(config: Config, messages: Vec<Msg>) -> (String, String) {
     (out.text(), err.text())
 }
 
-fn event(event: Event) -> Msg {
-    Msg::Event { event: Box::new(event), ts: 0 }
+pub(crate) fn event(event: Event) -> Msg {
+    Msg::Event { event: Box::new(event), recovery: false, ts: 0 }
 }
 
 fn update(index: usize, block: BlockEvent) -> Msg {
@@ -110,7 +110,7 @@ fn text_end(index: usize, content: &str) -> Msg {
     update(index, BlockEvent::TextEnd { content: content.to_owned(), signature: None })
 }
 
-fn reply(text: &str, stop_reason: StopReason) -> Arc<Message> {
+pub(crate) fn reply(text: &str, stop_reason: StopReason) -> Arc<Message> {
     let mut message = AssistantMessage::pending(&AssistantHead::default());
     message.content = vec![AssistantBlock::text(text)];
     message.stop_reason = stop_reason;
@@ -118,7 +118,7 @@ fn reply(text: &str, stop_reason: StopReason) -> Arc<Message> {
 }
 
 /// A reply that streams in two deltas.
-fn streamed(text: &str, stop_reason: StopReason) -> Vec<Msg> {
+pub(crate) fn streamed(text: &str, stop_reason: StopReason) -> Vec<Msg> {
     let middle = text.char_indices().nth(text.chars().count() / 2).map_or(0, |(at, _)| at);
     let (first, second) = text.split_at(middle);
     vec![
@@ -131,7 +131,7 @@ fn streamed(text: &str, stop_reason: StopReason) -> Vec<Msg> {
     ]
 }
 
-fn tool(name: &str, args: Value, details: Option<Value>, duration_ms: Option<u64>) -> Vec<Msg> {
+pub(crate) fn tool(name: &str, args: Value, details: Option<Value>, duration_ms: Option<u64>) -> Vec<Msg> {
     let Value::Object(args) = args else { panic!("arguments are an object") };
     let is_error = details.is_some();
     let result = ToolResultView { content: vec![Content::text("line 1\nline 2")], details, ..Default::default() };
@@ -146,13 +146,13 @@ fn tool(name: &str, args: Value, details: Option<Value>, duration_ms: Option<u64
     vec![event(start), event(end)]
 }
 
-fn verdict(reason: Reason, error: Option<ErrorRecord>) -> ResultLine {
+pub(crate) fn verdict(reason: Reason, error: Option<ErrorRecord>) -> ResultLine {
     // Exit codes are another module's; text mode does not look at them.
     let line = ResultLine::nothing_sent(u8::from(reason != Reason::Completed), reason, error);
     ResultLine { turns: 2, tool_calls: 1, duration_ms: 41_210, cost_usd: Some(0.031), ..line }
 }
 
-fn ends(messages: Vec<Arc<Message>>, reason: Reason, error: Option<ErrorRecord>) -> Vec<Msg> {
+pub(crate) fn ends(messages: Vec<Arc<Message>>, reason: Reason, error: Option<ErrorRecord>) -> Vec<Msg> {
     let outcome =
         RunOutcome { messages: messages.clone(), stop_reason: None, reason, error: error.clone(), cause: None };
     let result = Msg::Result { line: Box::new(verdict(reason, error)), instead: None, ts: 0 };

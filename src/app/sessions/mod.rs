@@ -40,6 +40,7 @@ use serde::Serialize;
 use crate::session::place::{Details, Found};
 
 pub use self::list::{Listed, SessionsListOptions, list};
+pub(super) use self::show::named;
 pub use self::show::{SessionsShowOptions, ShowError, ShowFormat, show};
 
 /// A session as JSON.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value};
 
 use super::Row;
-use crate::app::recorder::storage_error;
+use crate::app::kept::storage_error;
 use crate::model::{Entry, EntryBody, EntryId, ErrorKind, ErrorRecord, MAIN_LANE, session::namespace};
 use crate::port::{BranchScan, EntryScan, Order, Store, StoreError};
 use crate::print::{Mask, Transcript, TranscriptHead, mask_json};
@@ -81,16 +81,19 @@ pub fn show(
 
 fn find(library: &Library, reference: Option<&str>) -> Result<Found, ErrorRecord> {
     match reference {
-        Some(reference) => match library.resolve(reference, false).map_err(without_offer)? {
-            Target::Existing(found) => Ok(found),
-            Target::NewName(name) => {
-                Err(ErrorRecord::new(ErrorKind::Usage, format!("no session has the name {name:?}")))
-            }
-        },
+        Some(reference) => named(library, reference),
         None => library.latest_here()?.ok_or_else(|| {
             ErrorRecord::new(ErrorKind::Usage, "there is no session of this directory")
                 .with_hint("pirn sessions list --all shows those of every directory")
         }),
+    }
+}
+
+/// The session that a reference names, for a command that makes none.
+pub(in crate::app) fn named(library: &Library, reference: &str) -> Result<Found, ErrorRecord> {
+    match library.resolve(reference, false).map_err(without_offer)? {
+        Target::Existing(found) => Ok(found),
+        Target::NewName(name) => Err(ErrorRecord::new(ErrorKind::Usage, format!("no session has the name {name:?}"))),
     }
 }
 

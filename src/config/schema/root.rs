@@ -2,23 +2,22 @@ use super::super::rule::{Key, Rule};
 use super::super::settings::{BackgroundAtExit, Confine, Durability, EnvInherit, JsonLevel, LockMode, Settings, When};
 use super::{
     CONTEXT_BYTES_MAX, EXECUTIONS, LEVELS, PARALLEL_MAX, REPEATS_MAX, RESULT_BYTES_MAX, RESULT_LINES_MAX,
-    SEARCHED_BYTES_MAX, full, key, later, positive, put, some,
+    SEARCHED_BYTES_MAX, full, key, later, positive, put,
 };
-use crate::model::Thinking;
+use crate::model::{QueueMode, Thinking};
 use crate::port::Execution;
 
 const QUEUE_MODES: &[&str] = &["one-at-a-time", "all"];
-const ONE_AT_A_TIME: &[&str] = &["one-at-a-time"];
 const SANDBOXED: &[&str] = &["bash", "command", "hooks", "mcp"];
 
 /// Keys outside of named tables.
 pub(in super::super) static SETTINGS: &[Key<Settings>] = &[
-    key("model", Rule::Specs(|s, text| s.model = text)),
+    key("model", Rule::Specs(|s, specs| s.model = specs)),
     key("thinking", Rule::Word(LEVELS, |s, word| s.thinking = Thinking::from_word(word))),
     key("system", Rule::Prompt(|s, text| s.system = full(text))),
     key("append_system", Rule::Prompts(|s, texts| s.append_system = texts)),
-    some("steering_mode", ONE_AT_A_TIME, Rule::Word(QUEUE_MODES, |_, _| {})),
-    some("follow_up_mode", ONE_AT_A_TIME, Rule::Word(QUEUE_MODES, |_, _| {})),
+    key("steering_mode", Rule::Word(QUEUE_MODES, |s, word| put(&mut s.steering_mode, queue_mode(word)))),
+    key("follow_up_mode", Rule::Word(QUEUE_MODES, |s, word| put(&mut s.follow_up_mode, queue_mode(word)))),
     later("mcp_import", Rule::Imports(|_, _| {})),
     key("input.stdin_wait", Rule::Duration(|s, wait| s.input.stdin_wait = wait)),
     key("output.json", Rule::Word(JsonLevel::WORDS, |s, word| put(&mut s.output.json, JsonLevel::from_word(word)))),
@@ -33,8 +32,8 @@ pub(in super::super) static SETTINGS: &[Key<Settings>] = &[
     later("output.schema_retries", Rule::Count { min: 0, max: REPEATS_MAX, set: |_, _| {} }),
     key("output.heartbeat", Rule::Duration(|s, beat| s.output.heartbeat = beat)),
     key("limits.max_turns", Rule::Count { min: 0, max: u32::MAX, set: |s, n| s.limits.max_turns = positive(n) }),
-    later("limits.max_cost", Rule::Number(|_, _| {})),
-    later("limits.max_repeats", Rule::Count { min: 0, max: u32::MAX, set: |_, _| {} }),
+    key("limits.max_cost", Rule::Number(|s, cost| s.limits.max_cost = Some(cost).filter(|cost| *cost > 0.0))),
+    key("limits.max_repeats", Rule::Count { min: 0, max: u32::MAX, set: |s, n| s.limits.max_repeats = positive(n) }),
     key(
         "limits.max_output_tokens",
         Rule::Count { min: 0, max: u32::MAX, set: |s, n| s.limits.max_output_tokens = positive(n) },
@@ -63,12 +62,15 @@ pub(in super::super) static SETTINGS: &[Key<Settings>] = &[
     later("compaction.keep_recent_tokens", Rule::Count { min: 0, max: u32::MAX, set: |_, _| {} }),
     later("compaction.at_run_end", Rule::Bool(|_, _| {})),
     later("compaction.model", Rule::Text(|_, _| {})),
-    later("retry.enabled", Rule::Bool(|_, _| {})),
-    later("retry.max_retries", Rule::Count { min: 0, max: REPEATS_MAX, set: |_, _| {} }),
-    later("retry.base_delay", Rule::Duration(|_, _| {})),
-    later("retry.max_delay", Rule::Duration(|_, _| {})),
+    key("retry.enabled", Rule::Bool(|s, on| s.retry.enabled = on)),
+    key("retry.max_retries", Rule::Count { min: 0, max: REPEATS_MAX, set: |s, n| s.retry.max_retries = n }),
+    key("retry.base_delay", Rule::Duration(|s, delay| s.retry.base_delay = delay.unwrap_or_default())),
+    key("retry.max_delay", Rule::Duration(|s, delay| s.retry.max_delay = delay)),
     later("retry.http_retries", Rule::Count { min: 0, max: REPEATS_MAX, set: |_, _| {} }),
-    later("recovery.max_interruptions", Rule::Count { min: 0, max: REPEATS_MAX, set: |_, _| {} }),
+    key(
+        "recovery.max_interruptions",
+        Rule::Count { min: 0, max: REPEATS_MAX, set: |s, n| s.recovery.max_interruptions = n },
+    ),
     key("tools.enabled", Rule::Edits(|s| &mut s.tools.enabled)),
     key("tools.execution", Rule::Word(EXECUTIONS, |s, word| put(&mut s.tools.execution, execution(word)))),
     key("tools.max_parallel", Rule::Count { min: 1, max: PARALLEL_MAX, set: |s, n| s.tools.max_parallel = n }),
@@ -102,7 +104,10 @@ pub(in super::super) static SETTINGS: &[Key<Settings>] = &[
     later("tools.task.model", Rule::Text(|_, _| {})),
     later("tools.task.tools", Rule::List(|_, _| {})),
     later("tools.task.max_turns", Rule::Count { min: 0, max: u32::MAX, set: |_, _| {} }),
-    later("hook_limits.max_follow_ups", Rule::Count { min: 0, max: REPEATS_MAX, set: |_, _| {} }),
+    key(
+        "hook_limits.max_follow_ups",
+        Rule::Count { min: 0, max: REPEATS_MAX, set: |s, n| s.hook_limits.max_follow_ups = n },
+    ),
     later("permissions.default", Rule::Word(&["allow", "deny"], |_, _| {})),
     later("permissions.allow", Rule::Rules(|_, _| {})),
     later("permissions.deny", Rule::Rules(|_, _| {})),
@@ -125,6 +130,14 @@ pub(in super::super) static SETTINGS: &[Key<Settings>] = &[
         }),
     ),
 ];
+
+fn queue_mode(word: &str) -> Option<QueueMode> {
+    match word {
+        "one-at-a-time" => Some(QueueMode::OneAtATime),
+        "all" => Some(QueueMode::All),
+        _ => None,
+    }
+}
 
 fn execution(word: &str) -> Option<Execution> {
     match word {

@@ -22,6 +22,7 @@ use super::phase::{self, Facts, cancel, checkpoint, start};
 use super::plan::Plan;
 use crate::model::{
     CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
+    Status,
 };
 use crate::port::{HookPoint, HookScope};
 
@@ -63,15 +64,17 @@ impl<'a> Driver<'a> {
 
     /// Drives to the end, or to a wait.
     pub(super) async fn run(mut self) -> Result<Outcome, Halt> {
-        let ended = self.to_the_end().await;
-        // What is queued is told, whatever happened; after a fault only what claims nothing.
-        let told = self.core.bus.flush().await;
-        match (ended, told) {
-            (Ok(outcome), Ok(())) => Ok(outcome),
-            (Ok(_), Err(fault)) => Err(Halt::Fault(self.core.stop(fault).await)),
-            (Err(Halt::Fault(fault)), _) => Err(Halt::Fault(self.core.stop(fault).await)),
-            (Err(Halt::Closed), _) => Err(Halt::Closed),
+        let mut ended = self.to_the_end().await;
+        if ended.is_ok()
+            && let Err(fault) = self.core.bus.flush().await
+        {
+            ended = Err(Halt::Fault(fault));
         }
+        if let Err(Halt::Fault(fault)) = ended {
+            ended = Err(Halt::Fault(self.core.stop(fault).await));
+            self.core.bus.abandon().await;
+        }
+        ended
     }
 
     async fn to_the_end(&mut self) -> Result<Outcome, Halt> {
@@ -135,7 +138,8 @@ impl<'a> Driver<'a> {
         let text = lane
             .and_then(|lane| lane.messages_since(result.from_tip_id.as_ref()).into_iter().rev().find_map(last_text))
             .unwrap_or_default();
-        let error = self.failure.take().or_else(|| {
+        let failure = self.failure.take().filter(|_| result.status == Status::Failed);
+        let error = failure.or_else(|| {
             let kind = result.error_kind?;
             let error = result.error.as_ref()?;
             Some(ErrorRecord::new(kind, error.message.clone()))
@@ -288,18 +292,17 @@ impl<'a> Driver<'a> {
     async fn checkpoint(&mut self, open: Open) -> Result<Step, Halt> {
         super::import::spool(self.core, self.lane).await?;
         let planned = self
-            .go_on(|lane, open, facts| match checkpoint::boundary(lane, open, facts)? {
-                checkpoint::Boundary::Next(plan) => Ok((Some(*plan), Some(checkpoint::warnings(lane, open, facts)))),
-                checkpoint::Boundary::MayFinish => Ok((None, None)),
+            .go_on(|lane, open, facts| {
+                let warnings = self.untold(checkpoint::warnings(lane, open, facts));
+                match checkpoint::boundary(lane, open, warnings, facts)? {
+                    checkpoint::Boundary::Next(plan) => Ok((Some(*plan), true)),
+                    checkpoint::Boundary::MayFinish => Ok((None, false)),
+                }
             })
             .await?;
         match planned {
-            None => Ok(Step::Continue),
-            Some(Some(warnings)) => {
-                self.warn_once(warnings);
-                Ok(Step::Continue)
-            }
-            Some(None) => self.finish(open).await,
+            None | Some(true) => Ok(Step::Continue),
+            Some(false) => self.finish(open).await,
         }
     }
 
@@ -345,13 +348,11 @@ impl<'a> Driver<'a> {
         Ok(Step::Continue)
     }
 
-    /// Tells that most of a limit is used, once in this process.
-    fn warn_once(&self, warnings: Vec<(&'static str, String)>) {
-        for (code, message) in warnings {
-            if self.core.warned().insert((self.operation.clone(), code)) {
-                self.emit(Event::Warning { code: code.to_owned(), message });
-            }
-        }
+    /// The warnings that this process has not told yet.
+    fn untold(&self, warnings: Vec<(&'static str, String)>) -> Vec<Event> {
+        let mut warned = self.core.warned();
+        let untold = warnings.into_iter().filter(|(code, _)| warned.insert((self.operation.clone(), code)));
+        untold.map(|(code, message)| Event::Warning { code: code.to_owned(), message }).collect()
     }
 
     /// The operation is to end: what had started is settled, then it ends.

@@ -288,7 +288,7 @@ fn a_hundred_thousand_deltas_are_kept_in_about_the_bytes_of_their_text() {
     let streamed = DELTAS * 4;
     let bytes = |batches: &[Value]| -> usize { batches.iter().map(|batch| json_bytes(batch).unwrap()).sum() };
     assert!(bytes(&batches) <= streamed * 11 / 10, "{} of {streamed}", bytes(&batches));
-    assert_eq!(batches.len(), streamed / 4096 + 1 - 2);
+    assert!(batches.len() <= streamed / 4000, "{} batches", batches.len());
     // The end of the block has its text once more.
     buffer.push(0, &text_end(&"abcd".repeat(DELTAS)), 0);
     batches.extend(buffer.take());
@@ -377,14 +377,18 @@ fn is_prefix(partial: &AssistantMessage, whole: &AssistantMessage) -> bool {
 }
 
 fn planned() -> impl Strategy<Value = Planned> {
-    let text = prop_oneof![4 => "[a-zé😀\\\\\"\n ]{0,60}".boxed(), 1 => "x{5000,6000}".boxed()];
+    // A long one is more than one batch, in fewer pieces.
+    let text = prop_oneof![
+        4 => ("[a-zé😀\\\\\"\n ]{0,60}", 1..50usize),
+        1 => ("[xyz]{50}", 300..500usize).prop_map(|(text, chunk)| (text.repeat(100), chunk)),
+    ];
     let signature = proptest::option::of("[a-z]{0,3}");
-    (0..3u8, text, signature, 1..50usize, proptest::bool::weighted(0.8))
-        .prop_map(|(kind, text, signature, chunk, ends)| Planned { kind, text, signature, chunk, ends })
+    (0..3u8, text, signature, proptest::bool::weighted(0.8))
+        .prop_map(|(kind, (text, chunk), signature, ends)| Planned { kind, text, signature, chunk, ends })
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn batches_tell_at_every_moment_what_the_reader_of_the_stream_knows(
@@ -406,7 +410,7 @@ proptest! {
             if buffer.due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
                 batches.extend(buffer.take());
                 known.push(builder.snapshot());
-                prop_assert_eq!(reduced(&batches).as_ref(), known.last());
+                prop_assert_eq!(reduced(&batches), known.last().cloned());
             }
             now_ms += step_ms;
         }
@@ -417,8 +421,6 @@ proptest! {
             let partial = reduced(&batches[..count]);
             prop_assert!(partial.is_none_or(|partial| is_prefix(&partial, &whole)), "{count} of {}", batches.len());
         }
-        let text_bytes: usize = blocks.iter().map(|block| block.text.len() + 30).sum();
-        let bytes: usize = batches.iter().map(|batch| json_bytes(batch).unwrap()).sum();
-        prop_assert!(batches.len() <= known.len() + 1 && bytes >= text_bytes.min(1));
+        prop_assert!(batches.len() <= known.len() + 1);
     }
 }

@@ -13,14 +13,16 @@ use super::super::memory::LaneMemory;
 use super::super::plan::Plan;
 use super::{Facts, inbox};
 use crate::model::{
-    Control, Counters, EntryBody, Event, Intent, LaneState, Leaf, Message, Model, OperationMeta, OperationState, RunId,
-    RunSettings, StopReason,
+    Control, Counters, EntryBody, Event, InboxItem, InboxKind, Intent, LaneState, Leaf, Message, Model, OperationMeta,
+    OperationState, PendingEntry, RunId, RunSettings, StopReason,
 };
 use crate::turn;
 
 /// What a run is accepted with.
 pub(in super::super) struct Request {
     pub(in super::super) messages: Vec<Message>,
+    /// Queued with the acceptance, for when nothing else is owed.
+    pub(in super::super) follow_ups: Vec<Message>,
     pub(in super::super) settings: RunSettings,
     pub(in super::super) system_prompt: String,
 }
@@ -67,6 +69,12 @@ fn plan(
     if plan.tip() != lane.tip.as_ref() {
         plan.move_tip()?;
     }
+    let mut queued = Vec::with_capacity(request.follow_ups.len());
+    for message in &request.follow_ups {
+        let entry_id = facts.entry_id();
+        plan.wait(&entry_id, PendingEntry::Message { payload: Arc::new(message.clone()) })?;
+        queued.push(InboxItem { entry_id, kind: InboxKind::FollowUp });
+    }
     let meta = OperationMeta {
         operation_id: operation_id.clone(),
         lane: lane.name.to_string(),
@@ -86,13 +94,15 @@ fn plan(
         leaf: Leaf::Starting,
     };
     plan.open(meta, state)?;
-    let lane_state = LaneState {
+    let is_queue_changed = !selection.items.is_empty() || !queued.is_empty();
+    let mut lane_state = LaneState {
         current_operation_id: Some(operation_id),
         last_operation_id: lane.state.last_operation_id.clone(),
         ..inbox::without(&lane.state, selection)
     };
+    lane_state.inbox.extend(queued);
     plan.lane_state(lane_state)?;
-    if !selection.items.is_empty() {
+    if is_queue_changed {
         plan.queues();
     }
     Ok(plan)

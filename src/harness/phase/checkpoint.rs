@@ -14,7 +14,8 @@ use super::finish::{self, Ending, Publication};
 use super::inbox::{self, Selection};
 use super::{Facts, request};
 use crate::model::{
-    Continuation, EntryBody, EntryId, Leaf, Message, OperationState, Reason, Status, StopReason, ToolResultMessage,
+    Continuation, EntryBody, EntryId, Event, Leaf, Message, OperationState, Reason, Status, StopReason,
+    ToolResultMessage,
 };
 use crate::turn::{self, Budget};
 
@@ -27,7 +28,12 @@ pub(in super::super) enum Boundary {
 }
 
 /// Plans the next step of a checkpoint.
-pub(in super::super) fn boundary(lane: &LaneMemory, open: &Open, facts: &Facts<'_>) -> Result<Boundary, Fault> {
+pub(in super::super) fn boundary(
+    lane: &LaneMemory,
+    open: &Open,
+    warnings: Vec<Event>,
+    facts: &Facts<'_>,
+) -> Result<Boundary, Fault> {
     let (continuation, trigger) = owed(open)?;
     let selection = inbox::at_boundary(lane, &open.state.settings, continuation, facts);
     if !owes(continuation, &selection) {
@@ -36,7 +42,11 @@ pub(in super::super) fn boundary(lane: &LaneMemory, open: &Open, facts: &Facts<'
     if let Some(reason) = exceeded(lane, open, facts) {
         return Ok(Boundary::Next(Box::new(stop(lane, open, reason, facts)?)));
     }
-    let plan = go_on(lane, open, continuation, trigger, &selection, None, facts)?;
+    let mut first = Plan::new(lane);
+    for warning in warnings {
+        first.event(warning);
+    }
+    let plan = go_on(first, lane, open, continuation, trigger, &selection, None, facts)?;
     Ok(Boundary::Next(Box::new(plan)))
 }
 
@@ -63,7 +73,7 @@ pub(in super::super) fn finish(
     let plan = if owes || follow_up.is_some() {
         match exceeded(lane, open, facts) {
             Some(reason) => stop(lane, open, reason, facts)?,
-            None => go_on(lane, open, continuation, trigger, &selection, follow_up, facts)?,
+            None => go_on(Plan::new(lane), lane, open, continuation, trigger, &selection, follow_up, facts)?,
         }
     } else {
         complete(lane, open, continuation, &selection, facts)?
@@ -83,7 +93,9 @@ fn owes(continuation: Continuation, selection: &Selection) -> bool {
 }
 
 /// A request: what waits, the follow-up of a hook, and the next step.
+#[expect(clippy::too_many_arguments, reason = "the parts of one decision, of two callers")]
 fn go_on(
+    mut plan: Plan,
     lane: &LaneMemory,
     open: &Open,
     continuation: Continuation,
@@ -92,7 +104,6 @@ fn go_on(
     follow_up: Option<String>,
     facts: &Facts<'_>,
 ) -> Result<Plan, Fault> {
-    let mut plan = Plan::new(lane);
     plan.turn_start();
     let mut newest = inbox::place(&mut plan, lane, selection, facts)?;
     inbox::placed(&mut plan, selection);

@@ -142,7 +142,7 @@ fn next(
 ) -> Result<Next, Fault> {
     if reply.stop_reason == StopReason::Error {
         return match interrupted {
-            Some(interrupted) => Ok(after_interruption(pending, interrupted, facts)),
+            Some(interrupted) => Ok(after_interruption(lane, open, pending, interrupted, facts)),
             None => after_error(lane, open, pending, reply, facts),
         };
     }
@@ -180,8 +180,19 @@ fn after_error(
 }
 
 /// A supervisor that continues a run which is always killed must not pay for ever.
-fn after_interruption(pending: &PendingReply, interrupted: Interrupted, facts: &Facts<'_>) -> Next {
+fn after_interruption(
+    lane: &LaneMemory,
+    open: &Open,
+    pending: &PendingReply,
+    interrupted: Interrupted,
+    facts: &Facts<'_>,
+) -> Next {
     let mut context = pending.generation_context.clone();
+    // Who continues may have chosen another model meanwhile.
+    if open.state.fallback_index == 0 && context.configuration != lane.config {
+        context.configuration = lane.config.clone();
+        context.step_id = facts.ids.next_id();
+    }
     context.interruptions = context.interruptions.saturating_add(1);
     if !interrupted.resend || context.interruptions > facts.limits.max_interruptions {
         return Next::Fail { code: "interrupted".to_owned() };

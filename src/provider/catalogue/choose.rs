@@ -11,6 +11,8 @@ use super::{Catalogue, DEMO, OPENAI_COMPLETIONS, clamp, demo_model, record};
 use crate::config::{key_path, nearest};
 use crate::model::{ErrorKind, ErrorRecord, Model, Thinking};
 
+/// How many models a run may choose from.
+const MODELS_MAX: usize = 16;
 /// How many models an error names.
 const NAMED_MAX: usize = 6;
 /// What may stand before the end of an id that a bare word names.
@@ -18,7 +20,22 @@ const BOUNDARIES: [char; 6] = ['/', '-', '.', '_', ':', '~'];
 /// Model names that later versions give a meaning.
 const LATER: [&str; 2] = ["script:", "replay:"];
 
-/// The model of a run.
+/// The models of a run, none of them twice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choices {
+    pub first: Choice,
+    /// Each is asked when the one before it failed for good, or has no key.
+    pub fallbacks: Vec<Choice>,
+}
+
+impl Choices {
+    /// All of them, in the order in which they are asked.
+    pub fn iter(&self) -> impl Iterator<Item = &Choice> {
+        std::iter::once(&self.first).chain(&self.fallbacks)
+    }
+}
+
+/// A model of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// With the facts of the alias, if one was named.
@@ -50,20 +67,65 @@ impl Picked {
 type Exact<'a> = dyn Fn(&str) -> Result<Option<Picked>, ErrorRecord> + 'a;
 
 impl Catalogue {
-    /// Finds the model a spec names: `provider/id`, an alias, a unique end of an id (makers before aggregators),
-    /// each with `:level` behind it if wanted; `demo`; or nothing, for the best provider with a key. Errors: kind
-    /// `usage` for a spec that names no model or more than one and for a wire that does not exist yet, kind `auth`
-    /// where no provider has a key.
-    pub fn choose(&self, spec: &str) -> Result<Choice, ErrorRecord> {
-        let mut specs = spec.split(',').map(str::trim).filter(|spec| !spec.is_empty());
-        let picked = match (specs.next(), specs.next()) {
-            (None, _) => self.best()?,
-            (Some(spec), None) => self.pick(spec)?,
-            (Some(_), Some(_)) => {
-                return Err(usage("fallback models are not available in this version; name one model"));
-            }
+    /// Finds the models that specs name, the first one and its fallbacks; no spec stands for the best provider with a
+    /// key. Whether the others have keys is not asked.
+    ///
+    /// # Errors
+    /// Those of [`Self::choose_one`]; kind `usage` for too many specs and for two that name the same model, which
+    /// would be asked again in vain; kind `auth` where none is named and no provider has a key.
+    pub fn choose(&self, specs: &[String]) -> Result<Choices, ErrorRecord> {
+        let Some((first, others)) = specs.split_first() else {
+            return Ok(Choices { first: self.describe(self.best()?)?, fallbacks: Vec::new() });
         };
-        self.describe(picked)
+        let first_choice = self.choose_one(first)?;
+        let fallbacks = self.others((first, &first_choice.model), others)?;
+        Ok(Choices { first: first_choice, fallbacks })
+    }
+
+    /// The fallbacks of a model that was chosen some other way, such as by a session: those that stand behind it among
+    /// the specs. None if it is not among them.
+    ///
+    /// # Errors
+    /// Those of [`Self::choose`], of the specs behind it.
+    pub fn fallbacks_of(&self, model: &Model, specs: &[String]) -> Result<Vec<Choice>, ErrorRecord> {
+        let names = |spec: &String| {
+            self.pick(spec.trim()).is_ok_and(|picked| picked.provider == model.provider && picked.id == model.id)
+        };
+        let Some(at) = specs.iter().take(MODELS_MAX).position(names) else { return Ok(Vec::new()) };
+        match specs.get(at..).and_then(<[String]>::split_first) {
+            Some((own, behind)) => self.others((own, model), behind),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Finds the model a spec names: `provider/id`, an alias, a unique end of an id (makers before aggregators),
+    /// each with `:level` behind it if wanted; or `demo`.
+    ///
+    /// # Errors
+    /// Kind `usage` for a spec that names no model or more than one, for a wire that does not exist yet, and where a
+    /// limit of cost needs a price that is not known.
+    pub fn choose_one(&self, spec: &str) -> Result<Choice, ErrorRecord> {
+        self.describe(self.pick(spec.trim())?)
+    }
+
+    /// The models behind the first one.
+    fn others(&self, first: (&String, &Model), specs: &[String]) -> Result<Vec<Choice>, ErrorRecord> {
+        if specs.len() >= MODELS_MAX {
+            return Err(usage(format!("{} models are named; a run takes at most {MODELS_MAX}", specs.len() + 1)));
+        }
+        let mut named = vec![(first.0, first.1.spec())];
+        let mut choices = Vec::new();
+        for spec in specs {
+            let choice = self.choose_one(spec)?;
+            let model = choice.model.spec();
+            if let Some((other, _)) = named.iter().find(|(_, known)| *known == model) {
+                let error = usage(format!("{other} and {spec} name the same model, {model}"));
+                return Err(error.with_hint("name each model once; retry.max_retries says how often one is asked"));
+            }
+            named.push((spec, model));
+            choices.push(choice);
+        }
+        Ok(choices)
     }
 
     fn describe(&self, picked: Picked) -> Result<Choice, ErrorRecord> {
@@ -74,6 +136,7 @@ impl Catalogue {
             return Err(self.unknown(&format!("{provider}/{id}")));
         };
         self.check_wire(&model)?;
+        self.check_price(&model)?;
         let mut warnings = Vec::new();
         let asked = self.asked(level, alias.as_deref());
         let thinking = asked.as_ref().map(|asked| clamp(&model, asked.level));
@@ -99,6 +162,16 @@ impl Catalogue {
         } else {
             error
         })
+    }
+
+    /// A limit that nothing is counted against would be none.
+    fn check_price(&self, model: &Model) -> Result<(), ErrorRecord> {
+        if self.settings.limits.max_cost.is_none() || model.prices.is_some() {
+            return Ok(());
+        }
+        let (spec, origin) = (model.spec(), self.settings.origin("limits.max_cost"));
+        let error = usage(format!("the price of {spec} is not known, so limits.max_cost ({origin}) can not be kept"));
+        Err(error.with_hint(format!("[models.NAME] with id = \"{spec}\" and a price states it; then: -m NAME")))
     }
 
     /// The model used when none is named: of the providers the user defined first, then by rank.

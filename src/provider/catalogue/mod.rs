@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-pub use choose::Choice;
+pub use choose::{Choice, Choices};
 pub use list::ModelRow;
 pub use thinking::clamp;
 

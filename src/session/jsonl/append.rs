@@ -290,7 +290,7 @@ fn write_once(disk: &dyn Disk, file: &File, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Writes all bytes of a file that nobody reads yet.
-pub(super) fn write_all(disk: &dyn Disk, file: &File, mut bytes: &[u8]) -> io::Result<()> {
+pub(in crate::session) fn write_all(disk: &dyn Disk, file: &File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = write_once(disk, file, bytes)?;
         if count == 0 {

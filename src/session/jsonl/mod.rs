@@ -143,6 +143,7 @@ use super::shelf::{Shelf, store};
 use crate::model::{Entry, EntryId, UsageRow, Write};
 use crate::port::{BranchScan, Committed, EntryScan, ListPage, Stats, StoreError};
 
+pub(super) use append::write_all;
 pub use disk::{Disk, OsDisk};
 pub use header::{FORMAT, HEADER_BYTES_MAX, Header};
 pub use open::{create, open, read};

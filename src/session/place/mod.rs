@@ -14,7 +14,7 @@
 //!     <UTC yyyymmddThhmmssZ>_<id>.jsonl        a session
 //!     <UTC yyyymmddThhmmssZ>_<id>.lock         held by the process that writes it
 //!     <UTC yyyymmddThhmmssZ>_<id>.d/           what tools left in files
-//!     <UTC yyyymmddThhmmssZ>_<id>.inbox/       of a later version: messages for a running process
+//!     <UTC yyyymmddThhmmssZ>_<id>.inbox/       what others left for the process that writes it
 //! ```
 //!
 //! The root is `session.dir`, else `PIRN_HOME/state`, else `XDG_STATE_HOME/pirn`, else `~/.local/state/pirn`. The slug

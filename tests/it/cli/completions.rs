@@ -73,7 +73,14 @@ fn the_manual_page_is_rendered_without_a_warning_and_says_what_is_true() {
     for section in ["SYNOPSIS", "OPTIONS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"] {
         assert!(page.contains(&format!("\n.SH {section}\n")) || page.contains(&format!("\n.SH \"{section}\"\n")));
     }
-    for call in ["pirn sessions list", "pirn sessions show", "pirn models", "pirn config check", "pirn completions"] {
+    for call in [
+        "pirn steer",
+        "pirn sessions list",
+        "pirn sessions show",
+        "pirn models",
+        "pirn config check",
+        "pirn completions",
+    ] {
         assert!(page.contains(&format!(".SS \"{call}")), "{call}");
     }
     let section = |title: &str| {
@@ -127,7 +134,7 @@ fn offered(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_command_is_offered_as_the_first_argument_only() {
-    let commands = ["sessions", "models", "config", "completions", "help"];
+    let commands = ["steer", "sessions", "models", "config", "completions", "help"];
     assert_eq!(offered(&["pirn", ""]), commands);
     assert_eq!(offered(&["pirn", "mo"]), ["models"]);
     // With nothing offered, bash offers files.
@@ -148,6 +155,9 @@ fn options_their_values_verbs_and_files_are_offered() {
         (&["pirn", "-f", "al"], &["alpha.md"]),
         (&["pirn", "x", "--events", "al"], &["alpha.md"]),
         (&["pirn", "--log", "m"], &["models.txt"]),
+        (&["pirn", "--max-c"], &["--max-cost"]),
+        (&["pirn", "steer", "--fol"], &["--follow-up"]),
+        (&["pirn", "steer", "--config", "al"], &["alpha.md"]),
         (&["pirn", "sessions", "li"], &["list"]),
         (&["pirn", "sessions", "list", "--a"], &["--all"]),
         (&["pirn", "sessions", "show", "--format", ""], &["text", "json"]),

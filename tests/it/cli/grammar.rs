@@ -1,7 +1,7 @@
 //! A parser for the grammar of a JSON stream (module docs of `print::jsonl`). It panics at the first line that breaks a
 //! rule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -14,17 +14,21 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
         "version pirn id name? timestamp cwd file parent? resumed recovered leafId model thinking tools limits \
          configFiles",
     ),
-    ("agent_start", "runId"),
-    ("turn_start", "turn"),
-    ("message_start", "message"),
-    ("message_update", "assistantMessageEvent usage?"),
-    ("message_end", "message entryId"),
-    ("tool_execution_start", "toolCallId toolName args effectiveArgs?"),
-    ("tool_execution_update", "toolCallId toolName partialResult"),
-    ("tool_execution_end", "toolCallId toolName result isError terminate? durationMs?"),
+    ("agent_start", "runId recovery?"),
+    ("turn_start", "turn recovery?"),
+    ("message_start", "message recovery?"),
+    ("message_update", "assistantMessageEvent usage? recovery?"),
+    ("message_end", "message entryId recovery?"),
+    ("tool_execution_start", "toolCallId toolName args effectiveArgs? recovery?"),
+    ("tool_execution_update", "toolCallId toolName partialResult recovery?"),
+    ("tool_execution_end", "toolCallId toolName result isError terminate? durationMs? recovery?"),
     ("permission_denied", "toolCallId toolName rule reason"),
-    ("turn_end", "turn message toolResults"),
+    ("turn_end", "turn message toolResults recovery?"),
     ("agent_end", "messages"),
+    ("auto_retry_start", "attempt maxAttempts delayMs errorMessage recovery?"),
+    ("auto_retry_end", "success attempt finalError? recovery?"),
+    ("model_fallback", "from to errorMessage"),
+    ("recovery", "operationId state action toolCallId?"),
     ("queue_update", "steering followUp"),
     ("warning", "code message"),
     (
@@ -34,7 +38,8 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
     ),
 ];
 /// Lines that may stand between any two others.
-const ANYWHERE: [&str; 2] = ["queue_update", "warning"];
+const ANYWHERE: [&str; 6] =
+    ["queue_update", "warning", "auto_retry_start", "auto_retry_end", "model_fallback", "recovery"];
 
 /// Checks a whole stream and gives its lines.
 pub(crate) fn check(text: &str) -> Vec<Value> {
@@ -46,7 +51,7 @@ pub(crate) fn check(text: &str) -> Vec<Value> {
         assert_eq!(lines[lines.len() - 1]["error"]["kind"], "storage");
         return lines;
     }
-    let mut parser = Parser { lines: &lines, at: 0, totals: Totals::default() };
+    let mut parser = Parser { lines: &lines, at: 0, totals: Totals::default(), now: Now::default() };
     parser.stream();
     lines
 }
@@ -85,6 +90,8 @@ fn check_fields(line: &Value) {
 #[derive(Default)]
 struct Totals {
     runs: u64,
+    /// A run that a dead process began: it did more than this stream tells.
+    resumed: bool,
     turns: u64,
     calls: u64,
     input: u64,
@@ -94,10 +101,24 @@ struct Totals {
     denials: Vec<Value>,
 }
 
+/// Where in a run the stream stands.
+#[derive(Default)]
+struct Now {
+    run_ids: BTreeSet<String>,
+    /// Of the open run.
+    resumes: bool,
+    in_turn: bool,
+    /// Retries that were announced and whose end is not told, by the attempt that came last.
+    retrying: Option<u64>,
+    /// The attempts of the open turn may have begun in a dead process.
+    retried_before: bool,
+}
+
 struct Parser<'a> {
     lines: &'a [Value],
     at: usize,
     totals: Totals,
+    now: Now,
 }
 
 impl<'a> Parser<'a> {
@@ -107,14 +128,56 @@ impl<'a> Parser<'a> {
             if !ANYWHERE.contains(&kind) {
                 return kind;
             }
+            self.check_recovery(line);
+            self.aside(kind, line);
             self.at += 1;
         }
         "the end"
     }
 
+    /// A line that may stand anywhere.
+    fn aside(&mut self, kind: &str, line: &Value) {
+        let now = &mut self.now;
+        match kind {
+            "auto_retry_start" => {
+                assert!(now.in_turn, "attempts belong to a turn: {line}");
+                let [attempt, most] = ["attempt", "maxAttempts"].map(|key| line[key].as_u64().unwrap());
+                assert!(attempt <= most, "{line}");
+                let before = now.retrying.replace(attempt);
+                assert!(before.is_none_or(|before| before + 1 == attempt), "attempts count up: {line}");
+            }
+            "auto_retry_end" => {
+                assert!(now.in_turn, "attempts belong to a turn: {line}");
+                let started = now.retrying.take();
+                assert!(started.is_some() || now.retried_before, "an end without a start: {line}");
+                assert!(started.is_none_or(|last| last.abs_diff(line["attempt"].as_u64().unwrap()) <= 1), "{line}");
+                assert!(line["success"] == false || line.get("finalError").is_none(), "{line}");
+                now.retried_before = false;
+            }
+            "model_fallback" => {
+                assert!(now.in_turn, "a fallback belongs to a turn: {line}");
+                assert_ne!(line["from"], line["to"]);
+            }
+            "recovery" => {
+                assert!(now.run_ids.contains(line["operationId"].as_str().unwrap()), "another run's: {line}");
+                assert!(now.resumes, "what a dead process left is settled by a run that goes on: {line}");
+            }
+            _ => {}
+        }
+    }
+
+    /// Only a run that goes on tells of what was begun before.
+    fn check_recovery(&self, line: &Value) {
+        assert!(line.get("recovery").is_none() || self.now.resumes, "nothing was begun before: {line}");
+    }
+
     fn expect(&mut self, kind: &str) -> &'a Value {
         let found = self.peek();
         assert_eq!(found, kind, "at line {} of\n{}", self.at, self.outline());
+        if kind == "agent_start" {
+            self.now.resumes = self.lines[self.at].get("recovery").is_some();
+        }
+        self.check_recovery(&self.lines[self.at]);
         self.at += 1;
         &self.lines[self.at - 1]
     }
@@ -144,18 +207,25 @@ impl<'a> Parser<'a> {
         let totals = &self.totals;
         // A stream of the level `result` has no events to count.
         if self.lines.len() > 1 {
-            assert_eq!(result["turns"], totals.turns);
-            assert_eq!(result["toolCalls"], totals.calls);
-            assert_eq!(result["usage"]["input"], totals.input);
-            assert_eq!(result["usage"]["output"], totals.output);
+            let sums = [
+                (&result["turns"], totals.turns),
+                (&result["toolCalls"], totals.calls),
+                (&result["usage"]["input"], totals.input),
+                (&result["usage"]["output"], totals.output),
+            ];
+            for (told, seen) in sums {
+                let told = told.as_u64().unwrap();
+                assert!(told == seen || (totals.resumed && told > seen), "{told} are not {seen}: {result}");
+            }
             // Without a run, what an earlier one said is told again.
             if totals.runs == 0 {
                 return;
             }
             assert_eq!(result["text"], totals.text);
             assert_eq!(result["denials"], Value::Array(totals.denials.clone()));
-            // A signal that came together with a failure has the verdict.
-            if result["reason"] != "interrupted" || totals.stop_reason != "error" {
+            // What ended a run before its answer has the verdict, whatever the last reply was.
+            let ended = ["interrupted", "timeout", "pipe"].iter().any(|reason| result["reason"] == *reason);
+            if !(ended && result["stopReason"] == "aborted") {
                 assert_eq!(result["stopReason"], totals.stop_reason);
             }
         }
@@ -163,35 +233,87 @@ impl<'a> Parser<'a> {
 
     /// `run := agent_start turn* agent_end`.
     fn run(&mut self) {
-        self.expect("agent_start");
+        let id = self.expect("agent_start")["runId"].as_str().unwrap().to_owned();
+        assert!(self.now.run_ids.insert(id), "a run starts once");
         self.totals.runs += 1;
+        self.totals.resumed |= self.now.resumes;
         let mut messages = Vec::new();
-        let mut number = 0;
+        let mut number = None;
         while self.peek() == "turn_start" {
-            number += 1;
-            self.turn(number, &mut messages);
+            self.turn(&mut number, &mut messages);
         }
         let end = self.expect("agent_end");
-        assert_eq!(end["messages"], Value::Array(messages), "the messages of the run, in order");
+        let told = end["messages"].as_array().unwrap();
+        if self.now.resumes {
+            assert!(told.ends_with(&messages), "the messages of the run, those of a dead process first: {end}");
+            self.adopt_last_reply(told);
+        } else {
+            assert_eq!(told, &messages, "the messages of the run, in order");
+        }
+        self.now.resumes = false;
     }
 
-    fn turn(&mut self, number: u64, messages: &mut Vec<Value>) {
-        assert_eq!(self.expect("turn_start")["turn"], number);
+    /// What this stream did not tell of a run is the run's all the same.
+    fn adopt_last_reply(&mut self, messages: &[Value]) {
+        let replies = || messages.iter().rev().filter(|message| message["role"] == "assistant");
+        if let Some(reply) = replies().next() {
+            self.totals.stop_reason = reply["stopReason"].clone();
+        }
+        if let Some(text) = replies().map(text_of).find(|text| !text.is_empty()) {
+            self.totals.text = text;
+        }
+    }
+
+    fn turn(&mut self, number: &mut Option<u64>, messages: &mut Vec<Value>) {
+        let start = self.expect("turn_start");
+        let turn = start["turn"].as_u64().unwrap();
+        // Earlier turns may be a dead process's.
+        let follows = number.map_or(turn == 1 || self.now.resumes, |before| turn == before + 1);
+        assert!(follows, "turns count up from 1: {start}");
+        *number = Some(turn);
+        let goes_on = start.get("recovery").is_some();
+        (self.now.in_turn, self.now.retried_before) = (true, goes_on);
         self.totals.turns += 1;
-        while self.next_role() == Some("user") {
+        while self.next_role().is_some_and(|role| !matches!(role, "assistant" | "toolResult")) {
             messages.push(self.pair().clone());
         }
         let mut reply = &Value::Null;
         while self.next_role() == Some("assistant") {
+            assert!(matches!(reply["stopReason"].as_str(), None | Some("error")), "nothing follows {reply}");
             reply = self.reply();
             messages.push(reply.clone());
         }
-        let results = self.tools(reply);
+        let has_told = !reply.is_null();
+        if !has_told && goes_on {
+            // The reply came in a dead process; its end tells it.
+            reply = self.reply_of_turn();
+        }
+        let results = self.tools(reply, goes_on && !has_told);
         messages.extend(results.iter().cloned());
         let end = self.expect("turn_end");
-        assert_eq!(end["turn"], number);
+        assert_eq!(end["turn"], turn);
         assert_eq!(&end["message"], reply, "the last reply of the turn");
-        assert_eq!(end["toolResults"], Value::Array(results));
+        let all = end["toolResults"].as_array().unwrap();
+        if goes_on && !has_told {
+            assert!(all.ends_with(&results), "those of a dead process first: {end}");
+            Self::check_count(reply, all.len());
+        } else {
+            assert_eq!(all, &results);
+        }
+        assert_eq!(self.now.retrying, None, "announced attempts have their end: {end}");
+        self.now.in_turn = false;
+    }
+
+    /// The reply that the end of the open turn names.
+    fn reply_of_turn(&self) -> &'a Value {
+        let end = self.lines[self.at..].iter().find(|line| line["type"] == "turn_end");
+        &end.expect("a turn has its end (G4)")["message"]
+    }
+
+    fn check_count(reply: &Value, results: usize) {
+        let failed = reply["stopReason"] == "error" || reply["stopReason"] == "aborted";
+        let calls = if failed { 0 } else { blocks_of(reply, "toolCall").count() };
+        assert_eq!(results, calls, "every call has its result: {reply}");
     }
 
     /// The role of a message that starts here.
@@ -232,16 +354,17 @@ impl<'a> Parser<'a> {
         totals.stop_reason = message["stopReason"].clone();
         totals.input += message["usage"]["input"].as_u64().unwrap();
         totals.output += message["usage"]["output"].as_u64().unwrap();
-        let texts = blocks_of(message, "text").map(|block| block["text"].as_str().unwrap());
-        let text: String = texts.collect();
+        let text = text_of(message);
         if !text.is_empty() {
             totals.text = text;
         }
     }
 
-    /// Start, updates, end and the result's pair of every call; pairs in the order of the calls (G5).
-    fn tools(&mut self, reply: &Value) -> Vec<Value> {
+    /// Start, updates, end and the result's pair of every call; pairs in the order of the calls (G5). Where a dead
+    /// process `began`, the first results may be there, and others have no lines but their pairs.
+    fn tools(&mut self, reply: &Value, began: bool) -> Vec<Value> {
         let calls: Vec<&Value> = blocks_of(reply, "toolCall").collect();
+        let mut placed = 0;
         let mut running: Vec<&str> = Vec::new();
         let mut ended: BTreeMap<&str, &Value> = BTreeMap::new();
         let mut results: Vec<Value> = Vec::new();
@@ -278,27 +401,42 @@ impl<'a> Parser<'a> {
                     }
                 }
                 "message_start" => {
+                    let again = self.lines[self.at].get("recovery").is_some();
                     let result = self.pair();
-                    let call = calls.get(results.len()).expect("one result per call");
                     assert_eq!(result["role"], "toolResult");
+                    if began && results.is_empty() {
+                        let first = calls.iter().position(|call| call["id"] == result["toolCallId"]);
+                        placed = first.expect("a call of this reply");
+                    }
+                    let call = calls.get(placed).expect("one result per call");
                     assert_eq!(result["toolCallId"], call["id"], "results in the order of the calls (G5)");
-                    let end = ended.get(call["id"].as_str().unwrap()).expect("the result comes behind its end");
-                    assert_eq!(result["content"], end["result"]["content"]);
-                    assert_eq!(result["isError"], end["isError"]);
+                    placed += 1;
+                    match ended.get(call["id"].as_str().unwrap()) {
+                        Some(end) => {
+                            assert_eq!(result["content"], end["result"]["content"]);
+                            assert_eq!(result["isError"], end["isError"]);
+                        }
+                        None => assert!(began && again, "the result comes behind its end: {result}"),
+                    }
                     results.push(result.clone());
                 }
                 _ => break,
             }
         }
         assert!(running.is_empty(), "every start has its end (G4): {running:?}");
-        let failed = reply["stopReason"] == "error" || reply["stopReason"] == "aborted";
-        assert_eq!(results.len(), if failed { 0 } else { calls.len() }, "every call has its result: {reply}");
+        if !began {
+            Self::check_count(reply, results.len());
+        }
         results
     }
 }
 
 fn blocks_of<'a>(message: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
     message["content"].as_array().into_iter().flatten().filter(move |block| block["type"] == kind)
+}
+
+fn text_of(message: &Value) -> String {
+    blocks_of(message, "text").map(|block| block["text"].as_str().unwrap()).collect()
 }
 
 /// A content block as its updates tell it.

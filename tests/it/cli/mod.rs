@@ -8,7 +8,7 @@ mod completions;
 mod continuing;
 mod exit_codes;
 mod files;
-mod grammar;
+pub(crate) mod grammar;
 mod images;
 mod input;
 pub(crate) mod kept;

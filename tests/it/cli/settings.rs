@@ -134,15 +134,24 @@ fn a_mistake_is_named_with_its_place_before_anything_is_sent() {
     for (args, wanted) in [
         (&["--set", "limits.max_turns=-1"][..], "pirn: config: --set: limits.max_turns must be"),
         (&["--set", "nonsense"], "pirn: config: --set: takes KEY=VALUE"),
-        (&["--set", "retry.max_retries=1"], "--set: retry.max_retries is not available in this version"),
+        (&["--set", "compaction.enabled=true"], "--set: compaction.enabled is not available in this version"),
+        (&["--set", "retry.max_retries=-1"], "--set: retry.max_retries must be a whole number from 0 to 1000"),
         (&["--timeout", "5 minutes"], "pirn: config: --timeout: limits.timeout must be a duration such as"),
         (&["--max-turns", "-1"], "--max-turns"),
-        (&["-m", "demo,openai/x"], "fallback models are not available in this version"),
+        (&["-m", "demo,openai/"], "openai/ names no model of openai"),
+        (&["-m", "demo,demo"], "demo and demo name the same model"),
+        (
+            &["-m", "ollama/x", "--max-cost", "1"],
+            "usage: the price of ollama/x is not known, so limits.max_cost (--max-cost) ",
+        ),
+        (&["--max-cost", "much"], "--max-cost takes US dollars, a number from 0, not `much`"),
+        (&["--no-resend"], "--no-resend needs --continue or --session"),
         (&["-t", "edit"], "tool edit is not available in this version"),
         (&["-t", "raed"], "unknown tool raed\nhint: did you mean read?"),
         (&["-qv"], "--quiet cannot be used with --verbose\n"),
         (&["--system", "@none.md"], "none.md"),
-        (&["--then", "y"], "--then is not available in this version"),
+        (&["--then", " "], "--then takes a prompt, not ` `"),
+        (&["--dry-run"], "--dry-run is not available in this version"),
     ] {
         let stderr = stderr_of(Pirn::demo(args.iter().copied().chain(["x"])), 2);
         assert!(stderr.contains(wanted), "{args:?}: {stderr}");

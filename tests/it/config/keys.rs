@@ -7,7 +7,7 @@ use pirn::config::{
     ApiKey, BackgroundAtExit, Confine, DEFAULT_TOML, Durability, EnvInherit, JsonLevel, LockMode, Origin, Settings,
     When, json_schema, keys, show,
 };
-use pirn::model::Thinking;
+use pirn::model::{QueueMode, Thinking};
 use pirn::port::{Cache, Execution};
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use super::Bench;
 type Sample = (&'static str, &'static str, fn(&Settings) -> bool);
 
 const SAMPLES: &[Sample] = &[
-    ("model", r#""demo""#, |s| s.model == "demo"),
+    ("model", r#"["demo", "a/b:low"]"#, |s| s.model == ["demo", "a/b:low"]),
     ("thinking", r#""high""#, |s| s.thinking == Some(Thinking::High)),
     ("system", r#""be brief""#, |s| s.system.as_deref() == Some("be brief")),
     ("append_system", r#"["a", "b"]"#, |s| s.append_system == ["a", "b"]),
@@ -29,6 +29,8 @@ const SAMPLES: &[Sample] = &[
     ("output.color", r#""never""#, |s| s.output.color == When::Never),
     ("output.heartbeat", r#""0""#, |s| s.output.heartbeat.is_none()),
     ("limits.max_turns", "7", |s| s.limits.max_turns == Some(7)),
+    ("limits.max_cost", "0.5", |s| s.limits.max_cost == Some(0.5)),
+    ("limits.max_repeats", "0", |s| s.limits.max_repeats.is_none()),
     ("limits.max_output_tokens", "99", |s| s.limits.max_output_tokens == Some(99)),
     ("limits.timeout", r#""1h30m""#, |s| s.limits.timeout == Some(Duration::from_secs(5400))),
     ("limits.connect_timeout", r#""1s""#, |s| s.limits.connect_timeout == Some(Duration::from_secs(1))),
@@ -44,8 +46,14 @@ const SAMPLES: &[Sample] = &[
     ("tools.read.line_numbers", "true", |s| s.tools.read.line_numbers),
     ("tools.read.max_bytes", r#""1MB""#, |s| s.tools.read.max_bytes == 1 << 20),
     ("tools.read.max_lines", "10", |s| s.tools.read.max_lines == 10),
-    ("steering_mode", r#""one-at-a-time""#, |s| s.origin("steering_mode") != &Origin::BuiltIn),
-    ("follow_up_mode", r#""one-at-a-time""#, |s| s.origin("follow_up_mode") != &Origin::BuiltIn),
+    ("steering_mode", r#""all""#, |s| s.steering_mode == QueueMode::All),
+    ("follow_up_mode", r#""all""#, |s| s.follow_up_mode == QueueMode::All),
+    ("retry.enabled", "false", |s| !s.retry.enabled),
+    ("retry.max_retries", "0", |s| s.retry.max_retries == 0),
+    ("retry.base_delay", r#""250ms""#, |s| s.retry.base_delay == Duration::from_millis(250)),
+    ("retry.max_delay", r#""0""#, |s| s.retry.max_delay.is_none()),
+    ("recovery.max_interruptions", "0", |s| s.recovery.max_interruptions == 0),
+    ("hook_limits.max_follow_ups", "1", |s| s.hook_limits.max_follow_ups == 1),
     ("output.events", r#""log/{session}.jsonl""#, |s| {
         s.output.events.as_ref().is_some_and(|path| path.ends_with("/log/{session}.jsonl"))
     }),
@@ -156,26 +164,18 @@ fn every_available_key_can_be_set_by_a_flag_and_by_a_file_and_remembers_which() 
 const LATER: &[(&str, &str, &str)] = &[
     ("mcp_import", "[]", "\"x\""),
     ("output.schema_retries", "2", "-1"),
-    ("limits.max_cost", "1.5", "-1"),
-    ("limits.max_repeats", "10", "\"x\""),
     ("session.expire", "\"30d\"", "30"),
     ("compaction.enabled", "true", "1"),
     ("compaction.reserve_tokens", "1", "\"x\""),
     ("compaction.keep_recent_tokens", "1", "0.5"),
     ("compaction.at_run_end", "false", "[]"),
     ("compaction.model", "\"fast\"", "{}"),
-    ("retry.enabled", "true", "0"),
-    ("retry.max_retries", "3", "1000000"),
-    ("retry.base_delay", "\"1s\"", "\"soon\""),
-    ("retry.max_delay", "\"60s\"", "5"),
     ("retry.http_retries", "0", "\"x\""),
-    ("recovery.max_interruptions", "5", "-5"),
     ("tools.grep.max_file_bytes", "\"10MB\"", "0"),
     ("tools.task.enabled", "true", "1"),
     ("tools.task.model", "\"fast\"", "{}"),
     ("tools.task.tools", "[\"read\"]", "5"),
     ("tools.task.max_turns", "20", "\"x\""),
-    ("hook_limits.max_follow_ups", "3", "true"),
     ("permissions.default", "\"deny\"", "\"ask\""),
     ("permissions.allow", "[\"bash(cargo *)\"]", "[\"bash(cargo *\"]"),
     ("permissions.deny", "[{ rule = \"bash\", reason = \"no\" }, \"mcp__x__*\"]", "[{ reason = \"no\" }]"),
@@ -338,7 +338,7 @@ fn a_key_of_a_table_at_the_top_level_is_answered_with_its_table_cfg_01() {
         ("max_turns", "limits.max_turns"),
         ("timeout", "limits.timeout"),
         ("deny", "permissions.deny"),
-        ("enabled", "tools.enabled"),
+        ("enabled", "retry.enabled or tools.enabled"),
         ("persist", "session.persist"),
         ("roots", "tools.roots"),
     ] {
@@ -381,6 +381,8 @@ fn assert_same(a: &Settings, b: &Settings, what: &str) {
     );
     assert_eq!((&a.input, &a.output, &a.limits), (&b.input, &b.output, &b.limits), "{what}");
     assert_eq!((&a.session, &a.context, &a.tools, &a.env), (&b.session, &b.context, &b.tools, &b.env), "{what}");
+    assert_eq!((a.steering_mode, a.follow_up_mode), (b.steering_mode, b.follow_up_mode), "{what}");
+    assert_eq!((&a.retry, &a.recovery, &a.hook_limits), (&b.retry, &b.recovery, &b.hook_limits), "{what}");
     assert_eq!(a.models, b.models, "{what}");
     assert_eq!(a.providers, b.providers, "{what}");
 }
@@ -508,6 +510,10 @@ fn the_commented_default_file_says_what_is_built_in_and_names_every_available_ke
     assert_eq!(
         (&settings.session, &settings.context, &settings.env),
         (&defaults.session, &defaults.context, &defaults.env)
+    );
+    assert_eq!(
+        (settings.steering_mode, settings.follow_up_mode, &settings.retry, &settings.recovery, &settings.hook_limits),
+        (defaults.steering_mode, defaults.follow_up_mode, &defaults.retry, &defaults.recovery, &defaults.hook_limits)
     );
 }
 

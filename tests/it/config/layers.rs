@@ -214,7 +214,7 @@ fn the_key_of_a_command_is_kept_with_its_place_until_it_is_run() {
     assert_eq!(commands, [("p", "pass show p", "c.toml:3:11".to_owned())]);
     let key = |settings: &Settings| {
         let catalogue = Catalogue::new(settings, &bench.env).unwrap();
-        let model = catalogue.choose("p/m").unwrap().model;
+        let model = catalogue.choose_one("p/m").unwrap().model;
         catalogue.connection(&model).map(|connection| connection.key.map(|key| key.expose().to_owned()))
     };
     assert!(key(&settings).unwrap_err().message.contains("has not been run"));
@@ -279,4 +279,72 @@ fn the_project_file_is_the_nearest_one_within_the_project() {
         Sources { config_file: Some(bench.path("work/a/pirn.toml")), cwd: bench.real("work/a"), ..at_work(&bench) };
     let files = examine(&named).files;
     assert_eq!((files.len(), files[0].trust), (1, Trust::NotNeeded));
+}
+
+#[test]
+fn a_list_of_models_may_be_written_with_commas_and_replaces_the_one_below_it() {
+    let bench = Bench::new(&[]);
+    for (written, expected) in [
+        ("'a/b'", &["a/b"][..]),
+        ("['a/b:high', ' c ']", &["a/b:high", "c"]),
+        ("'a/b, c ,,d:low'", &["a/b", "c", "d:low"]),
+        ("['a,b', '']", &["a", "b"]),
+        ("''", &[]),
+        ("[]", &[]),
+        ("' , '", &[]),
+    ] {
+        assert_eq!(bench.file(&format!("model = {written}\n")).unwrap().model, expected, "{written}");
+    }
+    for (variable, expected) in [("a/b,c", &["a/b", "c"][..]), ("a", &["a"]), (" , ", &[])] {
+        let bench = Bench::new(&[("PIRN_MODEL", variable)]);
+        assert_eq!(bench.file("model = ['x', 'y']\n").unwrap().model, expected, "{variable}");
+    }
+    let error = bench.file("model = 5\n").unwrap_err();
+    assert_eq!(error, "c.toml:1:9: model must be a string or an array of strings, not a whole number");
+    assert!(bench.file("model = ['a', 5]\n").is_err());
+}
+
+#[test]
+fn limits_of_cost_repeats_and_retries_take_their_ranges_and_nothing_else() {
+    let bench = Bench::new(&[]);
+    let settings = |text: &str| bench.file(text).unwrap();
+    assert_eq!(settings("limits.max_cost = 0\n").limits.max_cost, None);
+    assert_eq!(settings("limits.max_cost = 2\n").limits.max_cost, Some(2.0));
+    assert_eq!(settings("limits.max_repeats = 3\n").limits.max_repeats, Some(3));
+    assert_eq!(settings("retry.base_delay = '0'\n").retry.base_delay, std::time::Duration::ZERO);
+    for wrong in [
+        "limits.max_cost = -0.5",
+        "limits.max_cost = inf",
+        "limits.max_cost = nan",
+        "limits.max_cost = '1'",
+        "limits.max_repeats = -1",
+        "limits.max_repeats = 1.5",
+        "retry.enabled = 0",
+        "retry.max_retries = 1001",
+        "retry.base_delay = 'soon'",
+        "retry.max_delay = 5",
+        "recovery.max_interruptions = -1",
+        "hook_limits.max_follow_ups = true",
+        "steering_mode = 'some'",
+        "follow_up_mode = ['all']",
+    ] {
+        let key = wrong.split(' ').next().unwrap();
+        let error = bench.file(wrong).unwrap_err();
+        assert!(error.contains(&format!(": {key} ")) && !error.contains("not available"), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn the_settings_of_retries_become_the_policy_of_an_operation() {
+    let bench = Bench::new(&[]);
+    for (text, attempts, base, cap) in [
+        ("", 4, 1000, 60_000),
+        ("retry.enabled = false", 1, 1000, 60_000),
+        ("retry = { max_retries = 0, base_delay = '0', max_delay = '0' }", 1, 0, u64::MAX),
+        ("retry = { max_retries = 9, base_delay = '50ms', max_delay = '2m' }", 10, 50, 120_000),
+    ] {
+        let policy = bench.file(text).unwrap().retry.policy();
+        let found = (policy.max_attempts, policy.base_delay_ms, policy.max_agent_delay_ms);
+        assert_eq!(found, (attempts, base, cap), "{text}");
+    }
 }

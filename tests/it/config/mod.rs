@@ -62,7 +62,9 @@ fn a_higher_layer_wins_key_by_key() {
     let layers = [
         ("limits.max_turns", "PIRN_MAX_TURNS", ["1", "2", "3", "4"]),
         ("limits.timeout", "PIRN_TIMEOUT", ["\"1s\"", "2s", "3s", "\"4s\""]),
+        ("limits.max_cost", "PIRN_MAX_COST", ["1.5", "2", "3.25", "4.0"]),
         ("model", "PIRN_MODEL", ["\"a\"", "b", "c", "\"d\""]),
+        ("model", "PIRN_MODEL", ["[\"a\", \"f\"]", "b,g", "[\"c\", \"h\"]", "[\"d\"]"]),
         ("thinking", "PIRN_THINKING", ["\"low\"", "medium", "high", "\"max\""]),
         ("tools.enabled", "PIRN_TOOLS", ["[\"ls\"]", "read,ls", "[\"rw\"]", "[\"none\"]"]),
     ];
@@ -96,8 +98,8 @@ fn a_higher_layer_wins_key_by_key() {
             };
             assert_eq!(settings.origin(key).to_string(), expected, "{key} {subset:04b}");
             let rank = [has(0), has(1), has(2), has(3)].iter().rposition(|present| *present).unwrap();
-            let value = [in_file, in_env, in_set, in_flag][rank].trim_matches(['"', '[', ']']).replace('"', "");
-            assert_eq!(shown(&settings, key), value, "{key} {subset:04b}");
+            let value = [in_file, in_env, in_set, in_flag][rank].trim_matches(['"', '[', ']']).replace(['"', ' '], "");
+            assert_eq!(shown(&settings, key), value.trim_end_matches(".0"), "{key} {subset:04b}");
         }
     }
 }
@@ -106,7 +108,8 @@ fn shown(settings: &Settings, key: &str) -> String {
     match key {
         "limits.max_turns" => settings.limits.max_turns.unwrap().to_string(),
         "limits.timeout" => format!("{}s", settings.limits.timeout.unwrap().as_secs()),
-        "model" => settings.model.clone(),
+        "limits.max_cost" => settings.limits.max_cost.unwrap().to_string(),
+        "model" => settings.model.join(","),
         "thinking" => settings.thinking.unwrap().as_str().to_owned(),
         _ => settings.tools.enabled.join(","),
     }
@@ -169,8 +172,8 @@ fn set_takes_toml_and_falls_back_to_text() {
     assert_eq!(quoted.models["a=b.c"].id, "openai/x");
     assert_eq!(bench.sets(&["limits={ max_turns = 3 }"]).unwrap().limits.max_turns, Some(3));
     assert_eq!(bench.sets(&["limits.timeout=0"]).unwrap().limits.timeout, None);
-    assert_eq!(bench.sets(&["model=a,b"]).unwrap().model, "a,b");
-    assert_eq!(bench.sets(&["model=['a','b']"]).unwrap().model, "a,b");
+    assert_eq!(bench.sets(&["model=a,b"]).unwrap().model, ["a", "b"]);
+    assert_eq!(bench.sets(&["model=['a','b']"]).unwrap().model, ["a", "b"]);
     for bad in ["", "model", "=x", "a b=1", "model=x\nb=1\n=", "a=1\nb = 2=3", "[a]=1"] {
         let error = bench.sets(&[bad]);
         assert!(error.is_err() || bad.starts_with("model=x"), "{bad:?}");
@@ -204,7 +207,7 @@ fn a_broken_corpus_file_gives_exactly_the_expected_errors() {
 
 #[test]
 fn errors_of_all_layers_are_reported_at_once_in_the_order_of_the_layers() {
-    let bench = Bench::new(&[("PIRN_MAX_TURNS", "x"), ("PIRN_PROFILE", "ci"), ("PIRN_MAX_COST", "1")]);
+    let bench = Bench::new(&[("PIRN_MAX_TURNS", "x"), ("PIRN_PROFILE", "ci"), ("PIRN_MAX_COST", "-1")]);
     let file = bench.write("c.toml", "modle = 1\nthinking = 'x'\n");
     let flag = Override { key: "limits.timeout", value: Value::String("soon".to_owned()), flag: "--timeout" };
     let sources = Sources {
@@ -242,11 +245,11 @@ fn keys_that_begin_with_x_are_ignored_anywhere() {
 fn the_config_file_is_named_by_flag_or_variable_and_must_be_readable() {
     let bench = Bench::new(&[("PIRN_CONFIG", "e.toml")]);
     let by_env = bench.write("e.toml", "model = 'env'\n");
-    assert_eq!(load(&bench.sources()).unwrap().model, "env");
+    assert_eq!(load(&bench.sources()).unwrap().model, ["env"]);
     let by_flag = bench.write("f.toml", "model = 'flag'\n");
     let sources = |config_file| Sources { config_file: Some(config_file), ..bench.sources() };
     let settings = load(&sources(by_flag)).unwrap();
-    assert_eq!(settings.model, "flag");
+    assert_eq!(settings.model, ["flag"]);
     assert_eq!(settings.files().collect::<Vec<_>>(), [bench.dir.path().join("f.toml")]);
     assert_eq!(by_env, Path::new("e.toml"));
     let error = load(&sources(PathBuf::from("no.toml"))).unwrap_err().to_string();
@@ -256,7 +259,7 @@ fn the_config_file_is_named_by_flag_or_variable_and_must_be_readable() {
     assert_eq!(error, "huge.toml: cannot be read: larger than 1048576 bytes");
     let full = format!("model = 'full'\n# {}", "x".repeat((1 << 20) - 17));
     assert_eq!(full.len(), 1 << 20);
-    assert_eq!(load(&sources(bench.write("full.toml", &full))).unwrap().model, "full");
+    assert_eq!(load(&sources(bench.write("full.toml", &full))).unwrap().model, ["full"]);
 }
 
 #[test]
@@ -303,8 +306,8 @@ fn references_are_expanded_with_what_the_merged_result_holds() {
     let wanted = "c.toml:3:39: providers.p.headers.x-u cannot be expanded: the variable UNSET is not set";
     assert_eq!(unset, [wanted]);
     let catalogue = Catalogue::new(&loaded, &bench.env).unwrap();
-    assert_eq!(catalogue.choose("p/m").unwrap_err().message, wanted);
-    assert!(catalogue.choose("demo").is_ok());
+    assert_eq!(catalogue.choose_one("p/m").unwrap_err().message, wanted);
+    assert!(catalogue.choose_one("demo").is_ok());
     // What a higher layer replaces needs no variable; a key is looked for only when its provider is used.
     let file = bench.write("c.toml", text);
     let sets = vec!["providers.p.headers.x-u=plain".to_owned()];
