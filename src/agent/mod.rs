@@ -167,11 +167,11 @@ mod shell;
 mod state;
 mod tools;
 
-pub use crate::port::OpenGuard;
+pub use crate::port::{OpenGuard, ToolEnv};
 pub use hooks::{
     AfterPatch, AfterToolCall, AfterTurn, BeforeDecision, BeforeToolCall, LoopHooks, NextTurn, NoHooks, TurnContext,
 };
-pub use options::{AgentOptions, Limits, ToolEnv};
+pub use options::{AgentOptions, Limits};
 pub use queue::QueueMode;
 pub use shell::{Agent, AgentError, Listener, Prompt, Subscription};
 pub use state::{AgentSnapshot, Settings};

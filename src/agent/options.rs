@@ -5,17 +5,13 @@
 //!
 //! Must not know: configuration, command lines, any provider or tool.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::hooks::{LoopHooks, NoHooks};
 use super::queue::QueueMode;
 use super::state::Settings;
-use crate::port::{
-    Clock, Execution, Guard, Ids, MemoKeeper, OpenGuard, Policy, Provider, SessionRef, StreamOptions, SystemClock,
-    UuidIds,
-};
+use crate::port::{Clock, Execution, Ids, Policy, Provider, StreamOptions, SystemClock, ToolEnv, UuidIds};
 
 /// Everything an [`Agent`](super::Agent) is made of. [`AgentOptions::new`] gives defaults for all but the provider
 /// and the settings.
@@ -90,28 +86,5 @@ impl Default for Limits {
     /// The documented defaults of `limits.max_turns`, `tools.max_parallel` and `limits.grace`.
     fn default() -> Self {
         Self { max_turns: 200, max_parallel: 16, grace: Duration::from_secs(3) }
-    }
-}
-
-/// Where tools run.
-#[derive(Clone)]
-pub struct ToolEnv {
-    /// Absolute.
-    pub cwd: PathBuf,
-    pub guard: Arc<dyn Guard>,
-    pub session: Option<SessionRef>,
-    /// Keeps what calls want to find again; `None` keeps it for as long as the call runs.
-    pub memos: Option<Arc<dyn MemoKeeper>>,
-}
-
-impl Default for ToolEnv {
-    fn default() -> Self {
-        Self { cwd: PathBuf::from("/"), guard: Arc::new(OpenGuard), session: None, memos: None }
-    }
-}
-
-impl std::fmt::Debug for ToolEnv {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ToolEnv").field("cwd", &self.cwd).field("session", &self.session).finish_non_exhaustive()
     }
 }

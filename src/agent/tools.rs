@@ -15,7 +15,7 @@ use futures_util::stream::SelectAll;
 use super::call::{CallEvent, Clearing, Prepared, ReadyCall, Running, RunningCall, settled};
 use super::run::Run;
 use crate::model::{EntryId, Event, Message, ToolCall};
-use crate::port::{Inputs, Memos, SinkError, ToolCtx, Updates};
+use crate::port::{Inputs, SinkError, ToolCtx, Updates};
 use crate::turn::{self, CallFailure, CallMemos, CallOutcome, UPDATES_MAX, result_message};
 
 /// A cleared call.
@@ -209,10 +209,7 @@ impl Run<'_> {
             enabled_tools: Arc::clone(&self.tool_names),
             cancel: self.cancel.token().child_token(),
             updates,
-            memos: env.memos.as_ref().map_or_else(
-                || Arc::new(CallMemos::default()) as Arc<dyn Memos>,
-                |keeper| keeper.of_call(&self.id, &invocation_id),
-            ),
+            memos: Arc::new(CallMemos::default()),
         };
         let running = Running {
             hooks: Arc::clone(&self.options.hooks),

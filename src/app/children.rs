@@ -14,10 +14,7 @@ use crate::config::{Env, EnvInherit, Settings, key_path};
 use crate::model::{ErrorKind, ErrorRecord, Headers, Model, Secret};
 use crate::port::Clock;
 use crate::process::mask::{MaskError, Masks, looks_secret};
-use crate::process::{
-    self, ChildEnv, EnvPolicy, Inherit, Remaining, Supervisor, SupervisorSettings,
-    refuse_depth,
-};
+use crate::process::{self, ChildEnv, EnvPolicy, Inherit, Remaining, Supervisor, SupervisorSettings, refuse_depth};
 use crate::provider::catalogue::{Catalogue, Connection};
 use crate::provider::chat::KeySource;
 

@@ -228,7 +228,8 @@ pub(super) fn storage_error(error: &StoreError) -> ErrorRecord {
     let record = ErrorRecord::new(error.kind(), error.to_string());
     let StoreError::Busy { pid, .. } = error else { return record };
     let whom = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-    record.with_hint(format!("wait for {whom}, tell it something with pirn steer, or start another session with -s NAME"))
+    record
+        .with_hint(format!("wait for {whom}, tell it something with pirn steer, or start another session with -s NAME"))
 }
 
 /// How session files are opened.

@@ -8,7 +8,8 @@
 use std::sync::Arc;
 
 use crate::model::{
-    AssistantMessage, CancelCause, EntryId, ErrorKind, ErrorRecord, Message, OperationResult, Reason, Status, StopReason,
+    AssistantMessage, CancelCause, EntryId, ErrorKind, ErrorRecord, Message, OperationResult, Reason, Status,
+    StopReason,
 };
 
 /// A path of the tree, oldest first.

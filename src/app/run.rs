@@ -98,7 +98,8 @@ enum Ended {
 
 impl Running {
     fn new(args: &RunArgs, ready: Ready, signals: Signals, deadline: Deadline) -> Self {
-        let Ready { screen, settings, setup, kept, harness, lane, recovered, cwd, printer, start, warnings, files } = ready;
+        let Ready { screen, settings, setup, kept, harness, lane, recovered, cwd, printer, start, warnings, files } =
+            ready;
         Self {
             screen,
             settings,
@@ -420,7 +421,12 @@ impl Running {
             usage: UsageTotals::from(&account.usage),
             cost_usd: account.cost_usd(),
             usage_by_model: account.usage_by_model(),
-            pending_follow_ups: self.lane.inbox().iter().filter(|item| item.kind == InboxKind::FollowUp).fold(0, |count, _| count + 1),
+            pending_follow_ups: self
+                .lane
+                .inbox()
+                .iter()
+                .filter(|item| item.kind == InboxKind::FollowUp)
+                .fold(0, |count, _| count + 1),
             duration_ms: self.deadline.elapsed_ms(),
             api_duration_ms: account.api_ms,
             first_token_ms: account.first_token_ms,
@@ -535,8 +541,7 @@ impl Listener for Tap {
         let elapsed_ms = self.clock.monotonic_ms().saturating_sub(self.started_ms);
         self.account.lock().unwrap_or_else(PoisonError::into_inner).count(&told.event, elapsed_ms);
         log::event(&told.event);
-        let msg =
-            Msg::Event { event: Box::new(told.event.clone()), recovery: told.recovery, ts: self.clock.now_ms() };
+        let msg = Msg::Event { event: Box::new(told.event.clone()), recovery: told.recovery, ts: self.clock.now_ms() };
         tell(&self.handle, msg).await;
     }
 }

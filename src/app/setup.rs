@@ -17,10 +17,10 @@ use super::orphans::LeftRunning;
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
 use crate::config::{self, Confine, Env, JsonLevel, Origin, Settings};
-use crate::harness::{Limits, Options, Retry, ToolEnv};
+use crate::harness::{Limits, Options, Retry};
 use crate::model::{ErrorKind, ErrorRecord, LaneConfig, LaneModel, Model, RunSettings, Secret, Thinking};
 use crate::port::{
-    Clock, Credential, Guard, Ids, Inbox, Models, Provider, SessionRef, Store, StreamOptions, Timeouts, Tool,
+    Clock, Credential, Guard, Ids, Inbox, Models, Provider, SessionRef, Store, StreamOptions, Timeouts, Tool, ToolEnv,
 };
 use crate::print::io_reason;
 use crate::process::Supervisor;
@@ -223,9 +223,8 @@ pub(super) async fn build(
         Some(_) | None => located(error, settings, "model"),
     })?;
     if config.is_some() && !is_asked(settings, "model") {
-        choices.fallbacks = catalogue
-            .fallbacks_of(&choices.first.model, &wished)
-            .map_err(|error| located(error, settings, "model"))?;
+        choices.fallbacks =
+            catalogue.fallbacks_of(&choices.first.model, &wished).map_err(|error| located(error, settings, "model"))?;
     }
     refuse_unpriced(settings, &choices)?;
     let children = Children::new(settings, env, &catalogue, clock)?;

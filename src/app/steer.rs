@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio_util::sync::CancellationToken;
 
-use super::orphans::LeftRunning;
 use super::kept::storage_error;
+use super::orphans::LeftRunning;
 use super::report::Screen;
 use super::signals::Signals;
 use super::{commands, internal_record, interrupted, kept, sessions, setup};

@@ -57,7 +57,10 @@ impl Verdict {
             }
             Wait::Blocked(Blocked::Model { model }) => {
                 let message = format!("the unfinished run goes on with {model}, which is not known here");
-                refused(Reason::Usage, ErrorRecord::new(ErrorKind::Usage, message).with_hint("-m MODEL chooses another"))
+                refused(
+                    Reason::Usage,
+                    ErrorRecord::new(ErrorKind::Usage, message).with_hint("-m MODEL chooses another"),
+                )
             }
             Wait::Blocked(Blocked::Tools { names }) => {
                 let message = format!("the unfinished run goes on with tools that are not here: {}", names.join(", "));

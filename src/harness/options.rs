@@ -6,7 +6,6 @@
 //! Must not know: configuration files, command lines, any provider or tool.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +13,8 @@ use serde_json::{Map, Value};
 
 use crate::model::{LaneConfig, LaneModel, Message, Model, OperationResult, RetryPolicy, RunSettings, StoredOptions};
 use crate::port::{
-    Cache, Clock, Credential, Guard, Hooks, Ids, Inbox, Models, OpenGuard, Orphans, Policy, Provider, SessionRef,
-    Store, StreamOptions, SystemClock, Tool, UuidIds,
+    Cache, Clock, Credential, Hooks, Ids, Inbox, Models, Orphans, Policy, Provider, Store, StreamOptions, SystemClock,
+    Tool, ToolEnv, UuidIds,
 };
 
 /// What stands in a request for a custom entry; `None` = nothing.
@@ -188,28 +187,6 @@ impl Retry {
             base_delay_ms: ms(self.base_delay),
             max_agent_delay_ms: ms(self.max_delay),
         }
-    }
-}
-
-/// Where tools run.
-#[derive(Clone)]
-pub struct ToolEnv {
-    /// Absolute.
-    pub cwd: PathBuf,
-    pub guard: Arc<dyn Guard>,
-    pub session: Option<SessionRef>,
-}
-
-impl Default for ToolEnv {
-    /// The root directory, with every path allowed.
-    fn default() -> Self {
-        Self { cwd: PathBuf::from("/"), guard: Arc::new(OpenGuard), session: None }
-    }
-}
-
-impl std::fmt::Debug for ToolEnv {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ToolEnv").field("cwd", &self.cwd).field("session", &self.session).finish_non_exhaustive()
     }
 }
 

@@ -251,22 +251,23 @@ impl Plan {
         self.tell(Tell::TurnStart);
     }
 
+    /// It ends here and now, whoever began it.
     pub(super) fn turn_end(&mut self) {
-        self.tell(Tell::TurnEnd);
+        self.told.push((false, Tell::TurnEnd));
     }
 
     pub(super) fn queues(&mut self) {
         self.tell(Tell::Queues);
     }
 
-    /// Tells the end of the run, with every message it has stored.
+    /// Tells the end of the run, with every message it has stored. It ends here and now, whoever began it.
     pub(super) fn run_end(&mut self, lane: &LaneMemory, outcome: RunOutcome, result: Arc<OperationResult>) {
         let mut messages = lane.messages_since(result.from_tip_id.as_ref());
         messages.extend(self.changes.iter().filter_map(|change| match change {
             Change::Entry { body: EntryBody::Message { message, .. }, .. } => Some(Arc::clone(message)),
             _ => None,
         }));
-        self.tell(Tell::RunEnd { outcome: RunOutcome { messages, ..outcome }, result });
+        self.told.push((false, Tell::RunEnd { outcome: RunOutcome { messages, ..outcome }, result }));
     }
 
     fn tell(&mut self, tell: Tell) {

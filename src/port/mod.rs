@@ -31,6 +31,6 @@ pub use store::{
     BranchScan, Committed, EntryScan, LIST_LIMIT, LIST_LIMIT_MAX, ListPage, Order, Stats, Store, StoreError,
 };
 pub use tool::{
-    Access, Denied, Execution, Guard, Inputs, MemoKeeper, Memos, OpenGuard, Orphans, OrphansReport, Policy, Replay,
-    SessionRef, Source, Tool, ToolCtx, ToolOutput, ToolSpec, ToolUpdate, Updates, Verdict,
+    Access, Denied, Execution, Guard, Inputs, Memos, OpenGuard, Orphans, OrphansReport, Policy, Replay, SessionRef,
+    Source, Tool, ToolCtx, ToolEnv, ToolOutput, ToolSpec, ToolUpdate, Updates, Verdict,
 };

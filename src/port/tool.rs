@@ -162,12 +162,6 @@ pub trait Memos: Send + Sync {
     async fn set(&self, name: &str, value: Value) -> Result<(), String>;
 }
 
-/// Gives each call its memos.
-pub trait MemoKeeper: Send + Sync {
-    /// The memos of one call, by its run and its invocation id.
-    fn of_call(&self, run: &RunId, invocation: &EntryId) -> Arc<dyn Memos>;
-}
-
 /// Ends what the tools of a dead process left running.
 #[async_trait]
 pub trait Orphans: Send + Sync {
@@ -183,6 +177,29 @@ pub struct OrphansReport {
     pub stopped: Option<String>,
     /// Sentences for the user.
     pub warnings: Vec<String>,
+}
+
+/// Where tools run.
+#[derive(Clone)]
+pub struct ToolEnv {
+    /// Absolute.
+    pub cwd: PathBuf,
+    pub guard: Arc<dyn Guard>,
+    /// `None` when nothing is kept.
+    pub session: Option<SessionRef>,
+}
+
+impl Default for ToolEnv {
+    /// The root directory, with every path allowed.
+    fn default() -> Self {
+        Self { cwd: PathBuf::from("/"), guard: Arc::new(OpenGuard), session: None }
+    }
+}
+
+impl std::fmt::Debug for ToolEnv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolEnv").field("cwd", &self.cwd).field("session", &self.session).finish_non_exhaustive()
+    }
 }
 
 /// A guard that allows every path.

@@ -12,7 +12,6 @@ mod memory;
 pub mod place;
 mod quick;
 pub mod record;
-pub mod restore;
 mod shelf;
 pub mod spool;
 mod transaction;

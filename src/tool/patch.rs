@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn hunks_have_their_places_their_context_and_the_missing_newline() {
-        let count = |from: u32, to: u32| (from..=to).map(|line| format!("{line}\n")).collect::<String>();
+        let count =
+            |from: u32, to: u32| (from..=to).flat_map(|line| [line.to_string(), "\n".to_owned()]).collect::<String>();
         let rows = [
             (String::new(), String::new(), ""),
             ("a\n".into(), "a\n".into(), ""),

@@ -28,6 +28,8 @@ use std::time::Instant;
 const RUNS: usize = 15;
 /// Runs of the commands that take long.
 const RUNS_LONG: usize = 5;
+/// Turns of a run with a command in each.
+const TURNS: u32 = 50;
 /// The argument that makes this program the server.
 const SERVE: &str = "--serve-figures";
 /// The exit code of a run that ended at its limit of turns.
@@ -55,7 +57,56 @@ fn main() {
         "1 MB / 100 KB of arguments in 16-byte deltas: CPU x {:.1}   (promised: <= 11)",
         large.cpu_ms / small.cpu_ms.max(0.001)
     );
+    without_a_session(&server, &bin);
+    turns(&server, &bin);
     go_on(&server, &bin);
+}
+
+/// What keeping a stream costs: the same one with a session and without.
+fn without_a_session(server: &Server, bin: &PathBuf) {
+    let (mut kept, mut not) = (Vec::new(), Vec::new());
+    for _ in 0..=RUNS_LONG {
+        kept.push(measure(&mut pirn(bin, server, "deltas-100000", &["--json"])));
+        not.push(measure(&mut pirn(bin, server, "deltas-100000", &["--json", "--no-session"])));
+    }
+    println!("\n100,000 deltas, with a session and without");
+    println!("  with    {}", Figure::median(&kept[1..]).show());
+    println!("  without {}", Figure::median(&not[1..]).show());
+}
+
+/// What a turn with a command costs at each durability, beside what one sync of this disk costs.
+fn turns(server: &Server, bin: &PathBuf) {
+    let sync_ms = sync_of_this_disk();
+    println!("\n{TURNS} turns of `true` in bash; one fdatasync of this disk takes {sync_ms:.2} ms");
+    for durability in ["none", "normal", "full"] {
+        let whole = measure_one(RUNS_LONG, || {
+            let mut command = pirn(bin, server, &format!("turns-{TURNS}"), &["-t", "bash", "--max-turns", "0"]);
+            command.args(["--set", "limits.max_repeats=0", "--set"]).arg(format!("session.durability={durability:?}"));
+            command
+        });
+        let turns = f64::from(TURNS);
+        let bound = if durability == "normal" {
+            format!("   (promised: <= {:.2} ms = 3 ms + 4 x fdatasync)", 4.0f64.mul_add(sync_ms, 3.0))
+        } else {
+            String::new()
+        };
+        println!("  {durability:6} {}   a turn {:5.2} ms{bound}", whole.show(), whole.wall_ms / turns);
+    }
+}
+
+/// The median of appending 4 KiB and syncing it, in the place of the sessions.
+fn sync_of_this_disk() -> f64 {
+    let mut file = std::fs::File::create(home().join("sync")).unwrap();
+    let mut times: Vec<f64> = (0..200)
+        .map(|_| {
+            let started = Instant::now();
+            file.write_all(&[b'x'; 4096]).unwrap();
+            file.sync_data().unwrap();
+            started.elapsed().as_secs_f64() * 1000.0
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 /// What going on with a long session costs: opened, read, sent, answered and stored.
@@ -108,8 +159,11 @@ fn pirn_plain(bin: &PathBuf, args: &[&str]) -> Command {
 
 fn pirn(bin: &PathBuf, server: &Server, model: &str, args: &[&str]) -> Command {
     let mut command = pirn_plain(bin, &[]);
+    if !args.contains(&"-t") {
+        command.args(["-t", "none", "--max-turns", "1"]);
+    }
     command
-        .args(["-t", "none", "--max-turns", "1", "-m"])
+        .arg("-m")
         .arg(format!("openai/{model}"))
         .arg("hello")
         .args(args)
@@ -187,7 +241,7 @@ fn measure(command: &mut Command) -> Figure {
     Figure { wall_ms, cpu_ms: time(usage.ru_utime) + time(usage.ru_stime), memory_mb: usage.ru_maxrss as f64 / 1024.0 }
 }
 
-/// A Chat Completions server that answers by the name of the model: `hello`, `deltas-N`, `args-N`.
+/// A Chat Completions server that answers by the name of the model: `hello`, `deltas-N`, `args-N`, `turns-N`.
 struct Server {
     port: u16,
     process: std::process::Child,
@@ -246,13 +300,14 @@ fn serve(stream: &TcpStream) {
     let body = String::from_utf8(body).unwrap();
     let model = body.split("\"model\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
     let mut answer = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".to_vec();
-    answer.extend_from_slice(stream_of(&model).as_bytes());
+    let answered = body.matches("\"role\":\"tool\"").count();
+    answer.extend_from_slice(stream_of(&model, answered).as_bytes());
     // A client that left early is its own business.
     let mut out = stream;
     drop(out.write_all(&answer));
 }
 
-fn stream_of(model: &str) -> String {
+fn stream_of(model: &str, answered: usize) -> String {
     let count = |prefix: &str| model.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
     let mut out = String::new();
     let mut chunk = |delta: &str, finish: &str| {
@@ -276,6 +331,14 @@ fn stream_of(model: &str) -> String {
             chunk(r#"{"tool_calls":[{"index":0,"function":{"arguments":"0123456789abcdef"}}]}"#, "null");
         }
         chunk(r#"{"tool_calls":[{"index":0,"function":{"arguments":"\"}"}}]}"#, "null");
+        chunk("{}", "\"tool_calls\"");
+    } else if count("turns-").is_some_and(|turns| answered < turns) {
+        chunk(
+            &format!(
+                r#"{{"tool_calls":[{{"index":0,"id":"k{answered}","type":"function","function":{{"name":"bash","arguments":"{{\"command\":\"true\"}}"}}}}]}}"#
+            ),
+            "null",
+        );
         chunk("{}", "\"tool_calls\"");
     } else {
         chunk(r#"{"content":"Hello there."}"#, "null");

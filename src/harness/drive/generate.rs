@@ -186,9 +186,15 @@ impl Driver<'_> {
             meta: None,
         };
         streaming.run().await?;
-        let Streaming { reader, flight, meta, .. } = streaming;
+        let Streaming { reader, mut frames, flight, meta, .. } = streaming;
         if let Some(flight) = flight {
             flight.await?;
+        }
+        // The settlement follows at once, unless a hook takes its time before it.
+        if self.chain().listens(HookPoint::AfterResponse)
+            && let Some(batch) = frames.take()
+        {
+            self.store_frames(self.operation.clone(), pending.response_entry_id.clone(), batch).await?;
         }
         let cancelled = self.look().is_some_and(|open| open.cancelled());
         let mut reply = reader.finish(cancelled, ready.notes);

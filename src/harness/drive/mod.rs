@@ -21,7 +21,8 @@ use super::options::{Blocked, Drive, Outcome, Settled, Wait};
 use super::phase::{self, Facts, cancel, checkpoint, start};
 use super::plan::Plan;
 use crate::model::{
-    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId, Status,
+    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
+    Status,
 };
 use crate::port::{HookPoint, HookScope};
 
@@ -34,6 +35,8 @@ pub(super) struct Driver<'a> {
     drive: Drive,
     /// A process before this one began the operation.
     resumed: bool,
+    /// This drive has begun something itself: what is there need not be a dead process's any more.
+    stepped: bool,
     operation: RunId,
     /// All facts of the error the operation failed with.
     failure: Option<ErrorRecord>,
@@ -56,7 +59,7 @@ impl<'a> Driver<'a> {
     ) -> Self {
         let name = core.memory().lanes.get(lane).map_or_else(|| Arc::from(lane), |memory| Arc::clone(&memory.name));
         let operation = open.id().clone();
-        Self { core, lane, name, gate, drive, resumed, operation, failure: None }
+        Self { core, lane, name, gate, drive, resumed, stepped: false, operation, failure: None }
     }
 
     /// Drives to the end, or to a wait.
@@ -91,6 +94,7 @@ impl<'a> Driver<'a> {
                     None => continue,
                 }
             } else {
+                self.stepped = true;
                 self.step(open).await?
             };
             match step {

@@ -29,8 +29,7 @@ impl Driver<'_> {
     pub(super) fn begin_resumed(&mut self) {
         let Some(open) = self.look() else { return };
         self.emit_as(true, Event::RunResume { run_id: self.operation.clone() });
-        let inside = self.read(|lane| stands_in_turn(lane, &open)).unwrap_or(false);
-        if inside {
+        if stands_in_turn(&open) {
             let turn = self.read(|lane| turn_so_far(lane, &open)).unwrap_or_default();
             let number = turn.number;
             if let Some(lane) = self.core.memory().lanes.get_mut(self.lane) {
@@ -135,15 +134,15 @@ fn interrupted_reply(partial: Option<Partial>, pending: &PendingReply, now: u64)
 }
 
 /// Whether the operation stands inside a turn.
-fn stands_in_turn(lane: &LaneMemory, open: &Open) -> bool {
+fn stands_in_turn(open: &Open) -> bool {
     match &open.state.leaf {
-        Leaf::Starting | Leaf::AssistantReady { .. } | Leaf::AssistantPending(_) | Leaf::AssistantWait { .. } => true,
-        Leaf::Tools { .. } => true,
-        Leaf::Checkpoint { .. } => match lane.messages().next_back().map(|(_, message)| &**message) {
-            Some(Message::Assistant(reply)) => reply.stop_reason == StopReason::Error,
-            Some(Message::ToolResult(_)) | None => false,
-            Some(Message::User(_) | Message::Custom(_)) => true,
-        },
+        Leaf::Starting
+        | Leaf::AssistantReady { .. }
+        | Leaf::AssistantPending(_)
+        | Leaf::AssistantWait { .. }
+        | Leaf::Tools { .. } => true,
+        // The first turn opens with the operation, and every turn that ended is counted.
+        Leaf::Checkpoint { .. } => open.state.counters.turns == 0,
     }
 }
 

@@ -8,13 +8,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::super::core::{Core, Halt};
 use super::super::error::Fault;
@@ -61,10 +62,15 @@ struct Done {
 }
 
 /// What a running call reports.
-struct Progress {
-    result: EntryId,
-    call: ToolCall,
-    update: ToolUpdate,
+#[expect(clippy::large_enum_variant, reason = "it is handed on at once, and nearly all of them are progress")]
+enum Report {
+    Progress {
+        result: EntryId,
+        call: ToolCall,
+        update: ToolUpdate,
+    },
+    /// Everything before it is told and kept.
+    Drained(oneshot::Sender<()>),
 }
 
 /// The tools of a batch, as they are when it starts.
@@ -73,9 +79,56 @@ struct Shop {
     names: Arc<[String]>,
 }
 
-/// When progress of each call was last kept, and what.
+/// Progress of running calls that was kept, or waits for its time.
 #[derive(Default)]
-struct Kept(BTreeMap<EntryId, (u64, Value)>);
+struct Kept(BTreeMap<EntryId, Saved>);
+
+#[derive(Default)]
+struct Saved {
+    /// Monotonic milliseconds.
+    at_ms: Option<u64>,
+    snapshot: Value,
+    /// Newer, and not kept yet.
+    waits: Option<Value>,
+}
+
+impl Saved {
+    fn due_ms(&self) -> Option<u64> {
+        self.waits.as_ref().map(|_| self.at_ms.map_or(0, |at| at.saturating_add(CHECKPOINT_EVERY_MS)))
+    }
+}
+
+impl Kept {
+    /// Takes the newest progress of a call.
+    fn offer(&mut self, result: &EntryId, snapshot: Value) {
+        let saved = self.0.entry(result.clone()).or_default();
+        saved.waits = (saved.snapshot != snapshot).then_some(snapshot);
+    }
+
+    /// When the next one is due.
+    fn due_ms(&self) -> Option<u64> {
+        self.0.values().filter_map(Saved::due_ms).min()
+    }
+
+    /// What is due, which counts as kept from now on.
+    fn take_due(&mut self, now_ms: u64) -> Vec<(EntryId, Value)> {
+        let mut due = Vec::new();
+        for (result, saved) in &mut self.0 {
+            if saved.due_ms().is_some_and(|at| at <= now_ms)
+                && let Some(snapshot) = saved.waits.take()
+            {
+                *saved = Saved { at_ms: Some(now_ms), snapshot: snapshot.clone(), waits: None };
+                due.push((result.clone(), snapshot));
+            }
+        }
+        due
+    }
+
+    /// The call is over.
+    fn forget(&mut self, result: &EntryId) {
+        self.0.remove(result);
+    }
+}
 
 impl Driver<'_> {
     pub(super) async fn tools(&mut self, open: Open) -> Result<Step, Halt> {
@@ -134,6 +187,8 @@ impl Driver<'_> {
 
     /// One call after another: cleared, run and placed.
     async fn one_by_one(&mut self, batch: &ToolBatch, shop: &Shop, rerun: Vec<Cleared>) -> Result<(), Halt> {
+        // The result of a call that was interrupted.
+        self.place_front(false).await?;
         for cleared in rerun {
             self.run_all(batch, shop, vec![cleared]).await?;
             self.place_front(false).await?;
@@ -177,23 +232,19 @@ impl Driver<'_> {
 
     /// Places what is ready.
     async fn place_front(&self, recovery: bool) -> Result<(), Halt> {
-        let placed = self
-            .settle(|lane, open, facts| {
-                if tools::ready_front(tools::batch(open)?) == 0 {
-                    return Ok((None, false));
-                }
-                Ok((Some(tools::place(lane, open, recovery, facts)?), true))
-            })
-            .await?;
-        if placed {
-            let waits = self.look().map(|open| open.staged).unwrap_or_default();
-            let waiting: Vec<&str> = waits.keys().filter_map(|id| call_id(waits.get(id)?)).collect();
-            if let Some(live) = self.core.live().get_mut(self.lane) {
-                live.tools.retain(|tool| tool.settled.is_none() || waiting.contains(&tool.tool_call_id.as_str()));
-            }
+        // Only this drive changes what is ready.
+        let open = self.look().ok_or_else(|| Fault::broken("the operation is over"))?;
+        if tools::ready_front(tools::batch(&open)?) == 0 {
+            return Ok(());
         }
-        if placed && recovery {
+        if recovery {
             self.recovery_step("tools", RecoveryAction::Place, None, None);
+        }
+        self.settle(|lane, open, facts| Ok((Some(tools::place(lane, open, recovery, facts)?), ()))).await?;
+        let waits = self.look().map(|open| open.staged).unwrap_or_default();
+        let waiting: Vec<&str> = waits.keys().filter_map(|id| call_id(waits.get(id)?)).collect();
+        if let Some(live) = self.core.live().get_mut(self.lane) {
+            live.tools.retain(|tool| tool.settled.is_none() || waiting.contains(&tool.tool_call_id.as_str()));
         }
         Ok(())
     }
@@ -323,7 +374,7 @@ impl Driver<'_> {
     /// Runs cleared calls together, at most `max_parallel` at a time, and stores each outcome as it comes.
     async fn run_all(&mut self, batch: &ToolBatch, shop: &Shop, ready: Vec<Cleared>) -> Result<(), Halt> {
         let mut waiting: VecDeque<Cleared> = ready.into();
-        let (progress, mut reports) = mpsc::channel::<Progress>(UPDATES_MAX);
+        let (sender, mut reports) = mpsc::channel::<Report>(UPDATES_MAX);
         let mut running: FuturesUnordered<BoxFuture<'_, Done>> = FuturesUnordered::new();
         let most = self.core.options.limits.max_parallel.max(1);
         let mut kept = Kept::default();
@@ -344,20 +395,25 @@ impl Driver<'_> {
                     this.core.bus.barrier().await?;
                 }
                 for cleared in begun {
-                    running.push(Box::pin(this.call(batch, shop, cleared, progress.clone())));
+                    running.push(Box::pin(this.call(batch, shop, cleared, sender.clone())));
                 }
             }
+            let due = kept.due_ms().map(|at| at.saturating_sub(this.core.options.clock.monotonic_ms()));
             tokio::select! {
                 biased;
                 Some(report) = reports.recv() => this.report(report, &mut kept).await?,
                 done = running.next() => {
                     let Some(Done { record, outcome, stop, notes }) = done else { return Ok(()) };
+                    kept.forget(&record.result_entry_id);
                     this.emit_all(notes);
                     this.store_outcome(&record, outcome, false, stop, false).await?;
                     // Others still run: what has ended is told now.
                     if !running.is_empty() || !waiting.is_empty() {
                         this.flush().await?;
                     }
+                }
+                () = this.core.options.clock.sleep(Duration::from_millis(due.unwrap_or_default())), if due.is_some() => {
+                    this.keep(&mut kept).await?;
                 }
             }
         }
@@ -394,7 +450,7 @@ impl Driver<'_> {
     }
 
     /// The running call, the hook behind it, and its outcome.
-    async fn call(&self, batch: &ToolBatch, shop: &Shop, cleared: Cleared, progress: mpsc::Sender<Progress>) -> Done {
+    async fn call(&self, batch: &ToolBatch, shop: &Shop, cleared: Cleared, reports: mpsc::Sender<Report>) -> Done {
         let Cleared { record, call, tool, args, terminate, context, .. } = cleared;
         let done = |output: ToolOutput, duration_ms, stop, notes| Done {
             record: record.clone(),
@@ -420,14 +476,18 @@ impl Driver<'_> {
         while let Some(event) = run.next().await {
             match event {
                 ToolProgress::Update(update) => {
-                    let report = Progress { result: record.result_entry_id.clone(), call: call.clone(), update };
+                    let result = record.result_entry_id.clone();
                     // The receiver lives as long as this future does.
-                    drop(progress.send(report).await);
+                    drop(reports.send(Report::Progress { result, call: call.clone(), update }).await);
                 }
                 ToolProgress::Done(found) => ran = Some(found),
             }
         }
         let Some(ran) = ran else { return done(CallFailure::Cancelled.into_output(), None, false, Vec::new()) };
+        // Nothing of its progress is told or kept behind its end.
+        let (drained, told) = oneshot::channel();
+        drop(reports.send(Report::Drained(drained)).await);
+        drop(told.await);
         let mut output = ran.output;
         output.terminate |= terminate;
         output.content.extend(context.into_iter().map(Content::text));
@@ -478,8 +538,15 @@ impl Driver<'_> {
     }
 
     /// Tells progress, and keeps it where it is worth it.
-    async fn report(&self, report: Progress, kept: &mut Kept) -> Result<(), Halt> {
-        let Progress { result, call, update } = report;
+    async fn report(&self, report: Report, kept: &mut Kept) -> Result<(), Halt> {
+        let (result, call, update) = match report {
+            Report::Progress { result, call, update } => (result, call, update),
+            Report::Drained(drained) => {
+                // A call that was dropped does not wait for it.
+                let _waits = drained.send(());
+                return Ok(());
+            }
+        };
         if let Some(live) = self.core.live().get_mut(self.lane)
             && let Some(tool) = live.tools.iter_mut().find(|tool| tool.tool_call_id == call.id)
         {
@@ -491,18 +558,18 @@ impl Driver<'_> {
             partial: Arc::clone(&update.partial),
         });
         if update.checkpoint {
-            let now = self.core.options.clock.monotonic_ms();
-            let snapshot = snapshot_of(&update.partial);
-            let due = kept
-                .0
-                .get(&result)
-                .is_none_or(|(at, last)| now.saturating_sub(*at) >= CHECKPOINT_EVERY_MS && *last != snapshot);
-            if due {
-                self.settle(|lane, open, _| Ok((Some(tools::progress(lane, open, &result, &snapshot)?), ()))).await?;
-                kept.0.insert(result, (now, snapshot));
-            }
+            kept.offer(&result, snapshot_of(&update.partial));
+            self.keep(kept).await?;
         }
         self.flush().await
+    }
+
+    /// Keeps the progress that is due.
+    async fn keep(&self, kept: &mut Kept) -> Result<(), Halt> {
+        for (result, snapshot) in kept.take_due(self.core.options.clock.monotonic_ms()) {
+            self.settle(|lane, open, _| Ok((Some(tools::progress(lane, open, &result, &snapshot)?), ()))).await?;
+        }
+        Ok(())
     }
 
     /// Deals with calls that a dead process began. Gives those that run again.
@@ -587,7 +654,7 @@ impl Driver<'_> {
                 CallStatus::OutcomeReady { .. } | CallStatus::Completed { .. } => {}
             }
         }
-        self.place_front(self.resumed).await?;
+        self.place_front(self.resumed && !self.stepped).await?;
         Ok(Step::Continue)
     }
 }

@@ -13,8 +13,8 @@ use super::super::memory::LaneMemory;
 use super::super::plan::Plan;
 use super::{Facts, inbox};
 use crate::model::{
-    Control, Counters, EntryBody, Event, InboxItem, InboxKind, Intent, LaneState, Leaf, Message, Model, OperationMeta, OperationState, PendingEntry, RunId,
-    RunSettings, StopReason,
+    Control, Counters, EntryBody, Event, InboxItem, InboxKind, Intent, LaneState, Leaf, Message, Model, OperationMeta,
+    OperationState, PendingEntry, RunId, RunSettings, StopReason,
 };
 use crate::turn;
 

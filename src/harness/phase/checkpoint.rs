@@ -14,7 +14,8 @@ use super::finish::{self, Ending, Publication};
 use super::inbox::{self, Selection};
 use super::{Facts, request};
 use crate::model::{
-    Continuation, EntryBody, EntryId, Event, Leaf, Message, OperationState, Reason, Status, StopReason, ToolResultMessage,
+    Continuation, EntryBody, EntryId, Event, Leaf, Message, OperationState, Reason, Status, StopReason,
+    ToolResultMessage,
 };
 use crate::turn::{self, Budget};
 

@@ -6,6 +6,7 @@
 //! Must not know: providers, settings, keys.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,7 +16,7 @@ use crate::model::{ErrorKind, ErrorRecord, Input, Model, Packed, PriceTier, Pric
 // `BLOCKS` holds the records as JSON, one a line, `BLOCK_MODELS` to a block.
 include!(concat!(env!("OUT_DIR"), "/models.rs"));
 
-/// `provider/id` of every listed model, one a line, in file order.
+/// `provider/id` of every listed model, in file order, each between two line feeds.
 const SPECS: &str = include_str!(concat!(env!("OUT_DIR"), "/models.txt"));
 
 /// What is known about one listed model.
@@ -103,17 +104,34 @@ impl RecordPrice {
 
 /// The record of `provider/id`: its place among the specs says where its line is; only that line is parsed.
 pub(super) fn find(provider: &str, id: &str) -> Result<Option<Record>, ErrorRecord> {
-    let is_it = |spec: &str| spec.strip_prefix(provider).and_then(|rest| rest.strip_prefix('/')) == Some(id);
-    let Some(place) = specs().position(is_it) else { return Ok(None) };
-    let Some(block) = BLOCKS.get(place / BLOCK_MODELS) else { return Err(broken("a block is missing")) };
-    let lines = block.unpack()?;
-    let line = lines.lines().nth(place % BLOCK_MODELS).unwrap_or_default();
-    parse(line).map(Some)
+    let spec = format!("{provider}/{id}");
+    if spec.contains('\n') {
+        return Ok(None);
+    }
+    let line = format!("\n{spec}\n");
+    let Some(at) = memchr::memmem::find(SPECS.as_bytes(), line.as_bytes()) else { return Ok(None) };
+    let before = SPECS.as_bytes().get(..at).unwrap_or_default();
+    let place = memchr::memchr_iter(b'\n', before).count();
+    let lines = block(place / BLOCK_MODELS)?;
+    parse(lines.lines().nth(place % BLOCK_MODELS).unwrap_or_default()).map(Some)
+}
+
+/// The lines of a block; unpacked once, as a listing asks for each of them.
+fn block(number: usize) -> Result<&'static str, ErrorRecord> {
+    static UNPACKED: [OnceLock<String>; BLOCKS.len()] = [const { OnceLock::new() }; BLOCKS.len()];
+    let (Some(packed), Some(kept)) = (BLOCKS.get(number), UNPACKED.get(number)) else {
+        return Err(broken("a block is missing"));
+    };
+    if let Some(text) = kept.get() {
+        return Ok(text);
+    }
+    let text = packed.unpack()?;
+    Ok(kept.get_or_init(|| text))
 }
 
 /// `provider/id` of every listed model, in file order; nothing is parsed.
 pub(super) fn specs() -> impl Iterator<Item = &'static str> {
-    SPECS.lines()
+    SPECS.lines().skip(1)
 }
 
 fn broken(problem: &str) -> ErrorRecord {
@@ -139,7 +157,7 @@ mod tests {
     fn the_list_is_one_toml_file_with_one_line_a_model() {
         let whole: toml::Table = MODELS_TOML.parse().unwrap();
         let lines: Vec<&str> = MODELS_TOML.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
-        let of_line = |line: &&'static str| line[1..].split_once("\" = ").unwrap().0;
+        let of_line = |line: &&'static str| line.strip_prefix('"').unwrap().split_once("\" = ").unwrap().0;
         assert_eq!(specs().collect::<Vec<_>>(), lines.iter().map(of_line).collect::<Vec<_>>());
         assert_eq!(whole.len(), lines.len());
     }
@@ -180,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_spec_finds_nothing() {
-        for (provider, id) in [("openai", "gpt"), ("penai", "gpt-5"), ("openai", "gpt-5\" = "), ("openai", "")] {
+        for (provider, id) in [("openai", "gpt"), ("penai", "gpt-5"), ("openai", "gpt-5\n"), ("openai", "")] {
             assert!(find(provider, id).unwrap().is_none(), "{provider}/{id}");
         }
     }
