@@ -176,9 +176,10 @@ mod tests {
         ] {
             let path = path(messages);
             let tip = path.last().map(|(id, _)| id.clone());
-            let sent = path.iter().rev().find(|(_, message)| {
-                message.as_assistant().is_none_or(|reply| !reply.stop_reason.is_failure())
-            });
+            let sent = path
+                .iter()
+                .rev()
+                .find(|(_, message)| message.as_assistant().is_none_or(|reply| !reply.stop_reason.is_failure()));
             let open = sent.is_some_and(|(_, message)| message.as_assistant().is_none());
             let got = match next(&path, tip.as_ref(), result.as_ref(), open) {
                 Ok(Next::Continue) => None,

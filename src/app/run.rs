@@ -464,7 +464,7 @@ async fn work(
         let Outcome::Settled(settled) = &outcome else { return Ok(outcome) };
         let ended = settled.result.status == Status::Aborted || asked.borrow().is_some();
         let waits = lane.inbox().iter().any(|item| item.kind == InboxKind::NextRun);
-        if ended || !(waits || !then.is_empty()) {
+        if ended || (!waits && then.is_empty()) {
             return Ok(outcome);
         }
         if waits {
@@ -498,7 +498,7 @@ async fn end_when_asked(lane: &Lane, mut asked: watch::Receiver<Option<CancelCau
             clock.sleep(ABORT_EVERY).await;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// A run that could not go on.

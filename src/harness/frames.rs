@@ -157,7 +157,8 @@ impl FrameBuffer {
         if !self.started || self.full || event.is_empty_delta() {
             return;
         }
-        if let BlockEvent::TextDelta(delta) | BlockEvent::ThinkingDelta(delta) | BlockEvent::ToolCallDelta(delta) = event
+        if let BlockEvent::TextDelta(delta) | BlockEvent::ThinkingDelta(delta) | BlockEvent::ToolCallDelta(delta) =
+            event
             && let Some(block) = self.block(index)
         {
             block.delta_bytes = block.delta_bytes.saturating_add(delta.len());

@@ -64,7 +64,7 @@ enum Phase {
     /// The tool works.
     Running(BoxFuture<'static, Ended>),
     /// The tool is done; reports sent before that are still to be told.
-    Draining(Ended),
+    Draining(Box<Ended>),
     Over,
 }
 
@@ -120,13 +120,14 @@ impl Stream for ToolRun {
                     if let Poll::Ready(ended) = work.poll_unpin(cx) {
                         // Reports sent from now on are too late.
                         this.updates.close();
-                        this.phase = Phase::Draining(ended);
+                        this.phase = Phase::Draining(Box::new(ended));
                     } else {
                         this.phase = Phase::Running(work);
                         return Poll::Pending;
                     }
                 }
-                Phase::Draining(Ended { output, duration_ms }) => {
+                Phase::Draining(ended) => {
+                    let Ended { output, duration_ms } = *ended;
                     let output = output.unwrap_or_else(|| aborted(this.last.as_deref()));
                     return Poll::Ready(Some(ToolProgress::Done(Ran { output, duration_ms })));
                 }
