@@ -62,7 +62,7 @@ pub struct Ran {
 
 enum Phase {
     /// The tool works.
-    Running(BoxFuture<'static, Ended>),
+    Running(BoxFuture<'static, Box<Ended>>),
     /// The tool is done; reports sent before that are still to be told.
     Draining(Box<Ended>),
     Over,
@@ -98,7 +98,7 @@ pub fn run_tool(
             output = work => Some(output.unwrap_or_else(|panic| crashed(&*panic))),
             () = overdue => None,
         };
-        Ended { output, duration_ms: clock.monotonic_ms().saturating_sub(started) }
+        Box::new(Ended { output, duration_ms: clock.monotonic_ms().saturating_sub(started) })
     };
     ToolRun { updates, last: None, phase: Phase::Running(Box::pin(work)) }
 }
