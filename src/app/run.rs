@@ -27,8 +27,8 @@ use super::{apart, children};
 use crate::cli::RunArgs;
 use crate::config::{self, Env, Settings};
 use crate::exit::Exit;
-use crate::harness::{AbortError, Drive, Harness, Input, Lane, Listener, Outcome, QueueError, RunError};
-use crate::model::{CancelCause, ErrorKind, ErrorRecord, InboxKind, LaneEvent, Model, Status, Thinking};
+use crate::harness::{AbortError, Drive, Harness, Input, Lane, Listener, OperationStatus, Outcome, QueueError, RunError};
+use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, InboxKind, LaneEvent, Model, Status, Thinking};
 use crate::port::Clock;
 use crate::print::{
     self, AnswerFile, Finished, Handle, LimitsLine, ModelRef, Msg, Printer, PrinterGone, ResultLine, SESSION_VERSION,
@@ -148,6 +148,12 @@ impl Running {
             Ok(tap) => tap,
             Err(error) => return self.screen.fail(error, &*clock).await,
         };
+        // Changes of a queue are told against what waited before.
+        let queues = self.lane.snapshot().queues;
+        if !queues.is_empty() {
+            let event = Box::new(Event::QueueUpdate { queues });
+            tell(&handle, Msg::Event { event, recovery: false, ts: clock.now_ms() }).await;
+        }
         let mut cause = None;
         let mut stdout_failure = None;
         let ended = self.wait(start, &handle, &mut cause, &mut stdout_failure).await;
@@ -177,7 +183,8 @@ impl Running {
         if let Some(message) = self.files.log.as_ref().and_then(Log::failure) {
             tell(&self.printer.handle(), Msg::Warning { code: "log", message, ts: clock.now_ms() }).await;
         }
-        let exit = verdict.exit();
+        // Where a dead process was to end of a signal, nobody has sent one to this one.
+        let exit = Exit { raise: verdict.exit().raise.filter(|_| cause.is_some()), ..verdict.exit() };
         // The printer has the reason by then.
         let without_events = self.screen.events.is_some().then(|| verdict.unless_stored(String::new())).flatten();
         let instead = without_events.map(|verdict| Box::new(self.result_line(verdict.exit(), verdict, &account)));
@@ -454,8 +461,16 @@ async fn work(
     let mut outcome = match start {
         // What a dead process left is finished first; the prompt is safe before that begins.
         Start::Prompt(prompt) if lane.open_operation().is_some() => {
+            let open = lane.snapshot().operation;
+            let was_cancelled = open.is_some_and(|open| open.status == OperationStatus::Aborting);
             lane.next_run(prompt).await.map_err(unqueued)?;
-            lane.continue_(drive).await?
+            let outcome = lane.continue_(drive).await?;
+            // Who cancelled that run did not know of this prompt.
+            if !was_cancelled || asked.borrow().is_some() || matches!(outcome, Outcome::Waiting(_)) {
+                outcome
+            } else {
+                lane.continue_then(std::mem::take(&mut then), drive).await?
+            }
         }
         Start::Prompt(prompt) => lane.prompt_then(prompt, std::mem::take(&mut then), drive).await?,
         Start::Continue | Start::Again(_) => lane.continue_(drive).await?,

@@ -2,21 +2,54 @@
 //!
 //! Keeps true: held, stdout is an answer or empty, so that text in a pipe means success; live, every text block of a
 //! reply appears once, in order, and a reply that a dead process showed does not appear again; a blank line separates
-//! runs; both end with exactly one line feed; only a terminal's text is sanitised.
+//! runs, and answers between which a queued follow-up was placed; both end with exactly one line feed; only a terminal's text is sanitised.
 //!
 //! Must not know: stderr, colours, how bytes are written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::{ResultLine, Sanitizer};
-use crate::model::{AssistantMessage, BlockEvent, Event, Message, Reason};
+use crate::model::{AssistantMessage, BlockEvent, EntryId, Event, InboxKind, Message, Queued, Reason};
 
 /// The text on stdout.
 #[derive(Debug)]
 pub struct Answer {
     flow: Flow,
     form: Form,
+    follow_ups: FollowUps,
+}
+
+/// Messages that are asked when a run would end: what stands before one is an answer of its own.
+#[derive(Debug, Default)]
+struct FollowUps {
+    /// Those that wait now.
+    waiting: HashSet<EntryId>,
+    /// Those the open run has placed.
+    placed: Vec<Arc<Message>>,
+}
+
+impl FollowUps {
+    fn wait(&mut self, queues: &[Queued]) {
+        let follow_ups = queues.iter().filter(|queued| queued.kind == InboxKind::FollowUp);
+        self.waiting = follow_ups.map(|queued| queued.entry_id.clone()).collect();
+    }
+
+    /// Notes a message that was placed, and returns whether it had waited here. A message is told before its queue.
+    fn place(&mut self, id: Option<&EntryId>, message: &Arc<Message>) -> bool {
+        let had_waited = id.is_some_and(|id| self.waiting.remove(id));
+        if had_waited {
+            self.placed.push(Arc::clone(message));
+        }
+        had_waited
+    }
+
+    /// The answers in the messages of a run: the last reply before each of them, and the last of all.
+    fn answers(&self, messages: &[Arc<Message>]) -> Vec<String> {
+        let is_placed = |message: &Arc<Message>| self.placed.iter().any(|placed| Arc::ptr_eq(placed, message));
+        let parts = messages.split(is_placed).filter_map(last_reply);
+        parts.map(AssistantMessage::text).filter(|text| !text.is_empty()).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -30,7 +63,7 @@ impl Answer {
     /// A terminal gets text live and sanitised, a pipe the final answer; `stream` makes a pipe live.
     pub fn new(is_terminal: bool, stream: bool) -> Self {
         let form = if is_terminal || stream { Form::Live(Live::default()) } else { Form::Held(Vec::new()) };
-        Self { flow: Flow { sanitizer: is_terminal.then(Sanitizer::new), ..Flow::default() }, form }
+        Self { flow: Flow { sanitizer: is_terminal.then(Sanitizer::new), ..Flow::default() }, form, follow_ups: FollowUps::default() }
     }
 
     /// Whether text appears as it comes.
@@ -50,6 +83,14 @@ impl Answer {
 
     /// Appends what an event shows. `recovery` = it tells of work that a dead process began.
     pub fn event(&mut self, event: &Event, recovery: bool, out: &mut Vec<u8>) {
+        match event {
+            Event::RunStart { .. } | Event::RunResume { .. } => self.follow_ups.placed.clear(),
+            Event::QueueUpdate { queues } => self.follow_ups.wait(queues),
+            Event::MessageEnd { message, entry_id } if self.follow_ups.place(entry_id.as_ref(), message) => {
+                self.flow.part();
+            }
+            _ => {}
+        }
         match (&mut self.form, event) {
             (Form::Live(live), Event::RunStart { .. } | Event::RunResume { .. }) => {
                 *live = Live::default();
@@ -59,7 +100,7 @@ impl Answer {
             (Form::Live(_), Event::MessageStart { .. } | Event::MessageUpdate { .. } | Event::MessageEnd { .. })
                 if recovery => {}
             (Form::Held(finals), Event::RunEnd { messages, outcome, .. }) if has_answer(outcome.reason) => {
-                finals.extend(last_reply(messages).map(AssistantMessage::text).filter(|text| !text.is_empty()));
+                finals.extend(self.follow_ups.answers(messages));
             }
             (Form::Live(live), Event::MessageStart { message }) if is_reply(message) => live.start(),
             (Form::Live(live), Event::MessageUpdate { index, event, usage: _ }) => {

@@ -57,7 +57,7 @@ pub(crate) fn check(text: &str) -> Vec<Value> {
 }
 
 /// One object per line, every field in its place (stream guarantees G3, G9).
-fn framed(text: &str) -> Vec<Value> {
+pub(super) fn framed(text: &str) -> Vec<Value> {
     assert!(text.ends_with('\n'), "the last line is whole: {:?}", text.lines().next_back());
     let mut lines = Vec::new();
     let mut last_ts = 0;

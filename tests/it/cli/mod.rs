@@ -426,6 +426,11 @@ impl Output {
         grammar::check(&self.stdout)
     }
 
+    /// The lines of a JSON stream that a second signal cut.
+    pub(crate) fn lines_cut(&self) -> Vec<Value> {
+        grammar::framed(&self.stdout)
+    }
+
     /// The `result` line; it must be the last, and agree with the exit status.
     pub(crate) fn result(&self) -> Value {
         let last = self.lines().pop().expect("a line");
