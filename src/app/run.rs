@@ -27,7 +27,9 @@ use super::{apart, children};
 use crate::cli::RunArgs;
 use crate::config::{self, Env, Settings};
 use crate::exit::Exit;
-use crate::harness::{AbortError, Drive, Harness, Input, Lane, Listener, OperationStatus, Outcome, QueueError, RunError};
+use crate::harness::{
+    AbortError, Drive, Harness, Input, Lane, Listener, OperationStatus, Outcome, QueueError, RunError,
+};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, InboxKind, LaneEvent, Model, Status, Thinking};
 use crate::port::Clock;
 use crate::print::{

@@ -120,7 +120,7 @@ impl Stream for ToolRun {
                     if let Poll::Ready(ended) = work.poll_unpin(cx) {
                         // Reports sent from now on are too late.
                         this.updates.close();
-                        this.phase = Phase::Draining(Box::new(ended));
+                        this.phase = Phase::Draining(ended);
                     } else {
                         this.phase = Phase::Running(work);
                         return Poll::Pending;
