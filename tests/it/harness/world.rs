@@ -20,6 +20,8 @@ use pirn::testing::{CountingTool, Executions, FaultStore, Reply, RuntimeClock, S
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::invariants::Mirror;
+
 /// Facts of the models of the fixture.
 pub struct FakeModels {
     /// Providers without a key.
@@ -109,6 +111,8 @@ pub struct Process {
     pub faults: Arc<FaultStore>,
     pub heard: Heard,
     pub provider: Arc<ScriptedProvider>,
+    /// What it looked like at every event, for [`super::invariants::check`].
+    pub mirror: Mirror,
 }
 
 /// How a process ended.
@@ -218,7 +222,8 @@ impl World {
         let heard = Heard::default();
         harness.subscribe(Arc::new(heard.clone())).forever();
         let lane = harness.lane("main").unwrap();
-        Process { harness, lane, faults, heard, provider }
+        let mirror = Mirror::of(&harness, &faults);
+        Process { harness, lane, faults, heard, provider, mirror }
     }
 
     /// The path of lane `main`, oldest first.
