@@ -42,6 +42,8 @@ struct Read {
 
 impl Driver<'_> {
     pub(super) async fn generate(&mut self, open: Open) -> Result<Step, Halt> {
+        // What an earlier attempt failed with is not what ends the operation now.
+        self.failure = None;
         let (context, attempt) = request::ready(&open)?;
         let model = match self.identities(&context.configuration) {
             Ok(model) => model,
