@@ -129,13 +129,15 @@ pub(in super::super) fn pass_over(
     open: &Open,
     reason: &str,
     facts: &Facts<'_>,
-) -> Result<Option<Plan>, Fault> {
+) -> Result<Plan, Fault> {
     let (context, _) = ready(open)?;
-    let Some((state, event)) = fallback(lane, open, context, facts)? else { return Ok(None) };
+    let Some((state, event)) = fallback(lane, open, context, facts)? else {
+        return Err(Fault::broken("a model was passed over with no other one left"));
+    };
     let mut plan = Plan::new(lane);
     plan.state(open, state)?;
     plan.event(with_message(event, reason));
-    Ok(Some(plan))
+    Ok(plan)
 }
 
 pub(in super::super) fn with_message(event: Event, message: &str) -> Event {

@@ -92,7 +92,8 @@ pub(super) fn context(world: &World) -> Vec<String> {
         match &**message {
             Message::Assistant(reply) if reply.stop_reason.is_failure() => None,
             Message::Assistant(reply) => {
-                let calls: Vec<String> = reply.calls().map(|call| format!("{}{:?}", call.name, call.arguments)).collect();
+                let calls: Vec<String> =
+                    reply.calls().map(|call| format!("{}{:?}", call.name, call.arguments)).collect();
                 Some(format!("assistant {:?} {calls:?} {:?}", reply.text(), reply.stop_reason))
             }
             Message::ToolResult(result) => {
@@ -127,7 +128,8 @@ impl Replay {
     fn commit(&mut self, writes: &[Write]) {
         let before: BTreeMap<String, Value> =
             self.all(namespace::OP_STATE).map(|(key, value)| (key.to_owned(), value.clone())).collect();
-        let accepts = writes.iter().any(|write| matches!(write, Write::Set { namespace, .. } if namespace == "op.meta"));
+        let accepts =
+            writes.iter().any(|write| matches!(write, Write::Set { namespace, .. } if namespace == "op.meta"));
         for write in writes {
             match write {
                 Write::Entry { id, parent_id, body } => {
@@ -198,12 +200,18 @@ impl Replay {
                 let key = format!("{operation}:{}:{}", batch["turnId"].as_str().unwrap(), call["sourceIndex"]);
                 match call["status"].as_str().unwrap() {
                     "effect_pending" => {
-                        assert!(self.value(namespace::TOOL_ARGS, &key).is_some(), "I5: {result} began without arguments");
+                        assert!(
+                            self.value(namespace::TOOL_ARGS, &key).is_some(),
+                            "I5: {result} began without arguments"
+                        );
                         running.insert(format!("{operation}:{result}"));
                         args.insert(key);
                     }
                     "outcome_ready" => {
-                        assert!(self.value(namespace::PENDING_ENTRY, result).is_some(), "I7: the result {result} is lost");
+                        assert!(
+                            self.value(namespace::PENDING_ENTRY, result).is_some(),
+                            "I7: the result {result} is lost"
+                        );
                         staged.insert(result.to_owned());
                         args.insert(key);
                     }
@@ -222,7 +230,10 @@ impl Replay {
             assert!(running.contains(key), "I2: progress of no running call: {key}");
         }
         for (key, _) in self.all(namespace::TOOL_MEMO) {
-            assert!(running.iter().any(|call| key.starts_with(&format!("{call}:"))), "I2: a memo of no running call: {key}");
+            assert!(
+                running.iter().any(|call| key.starts_with(&format!("{call}:"))),
+                "I2: a memo of no running call: {key}"
+            );
         }
         let queued: BTreeSet<String> = self.queued().collect();
         for (key, _) in self.all(namespace::PENDING_ENTRY) {
@@ -374,7 +385,11 @@ fn snapshots_are_reduced(process: &Process) {
             None if process.faults.is_killed() => return,
             None => {
                 let closest = reduced.get(at);
-                panic!("I13: behind {} ({at}) there is {:#?}\nand not {closest:#?}", item.event.event.name(), item.fresh);
+                panic!(
+                    "I13: behind {} ({at}) there is {:#?}\nand not {closest:#?}",
+                    item.event.event.name(),
+                    item.fresh
+                );
             }
         }
     }

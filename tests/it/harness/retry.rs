@@ -85,9 +85,8 @@ async fn attempts_wait_longer_and_longer_and_then_the_run_fails_case_60() {
     for (base, expected) in [(10, [10, 20, 40]), (600, [600, 1000, 1000])] {
         let world = World::new().await;
         let script = (0..4).map(|_| err("503 overloaded")).collect();
-        let process = world
-            .process_with(script, |options| options.retry.base_delay = Duration::from_millis(base))
-            .await;
+        let process =
+            world.process_with(script, |options| options.retry.base_delay = Duration::from_millis(base)).await;
         let started = world.clock.now_ms();
         let result = process.prompt("go").await.result();
         assert_eq!(world.clock.now_ms() - started, expected.iter().sum::<u64>());
