@@ -144,6 +144,11 @@ impl FaultStore {
         self.state().steps.push(Step::Note(text.into()));
     }
 
+    /// How much was done so far.
+    pub fn step_count(&self) -> usize {
+        self.state().steps.len()
+    }
+
     /// Everything that was done, in order.
     pub fn steps(&self) -> Vec<Step> {
         self.state().steps.clone()

@@ -5,6 +5,7 @@
 //!
 //! Must not know: protocols, what a reply says.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,11 +43,13 @@ struct Read {
 
 impl Driver<'_> {
     pub(super) async fn generate(&mut self, open: Open) -> Result<Step, Halt> {
+        // What an earlier attempt failed with is not what ends the operation now.
+        self.failure = None;
         let (context, attempt) = request::ready(&open)?;
         let model = match self.identities(&context.configuration) {
             Ok(model) => model,
             Err(Blocked::Credential { provider, variables }) => {
-                return self.without_key(provider, variables).await;
+                return self.without_key(&open, provider, variables).await;
             }
             Err(blocked) => return Ok(Step::Waiting(Wait::Blocked(blocked))),
         };
@@ -96,20 +99,25 @@ impl Driver<'_> {
         }
     }
 
-    /// A model without a key is passed over, without an attempt.
-    async fn without_key(&mut self, provider: String, variables: Vec<String>) -> Result<Step, Halt> {
-        let reason = format!("no key for {provider}");
-        let passed = self
-            .go_on(|lane, open, facts| {
-                let plan = request::pass_over(lane, open, &reason, facts)?;
-                let passed = plan.is_some();
-                Ok((plan, passed))
-            })
-            .await?;
-        match passed {
-            Some(false) => Ok(Step::Waiting(Wait::Blocked(Blocked::Credential { provider, variables }))),
-            Some(true) | None => Ok(Step::Continue),
+    /// A model without a key is passed over, without an attempt, on the way to one that has a key. Where none has, the
+    /// operation stays where it is, so that any of the keys lets it go on.
+    async fn without_key(&mut self, open: &Open, provider: String, variables: Vec<String>) -> Result<Step, Halt> {
+        let mut variables = variables;
+        let mut has_key = false;
+        for fallback in open.state.settings.fallbacks.iter().skip(open.state.fallback_index) {
+            match self.core.options.models.credential(&fallback.model.provider) {
+                Credential::Present => has_key = true,
+                Credential::Missing(others) => variables.extend(others),
+            }
         }
+        if !has_key {
+            let mut seen = HashSet::new();
+            variables.retain(|variable| seen.insert(variable.clone()));
+            return Ok(Step::Waiting(Wait::Blocked(Blocked::Credential { provider, variables })));
+        }
+        let reason = format!("no key for {provider}");
+        self.go_on(|lane, open, facts| Ok((Some(request::pass_over(lane, open, &reason, facts)?), ()))).await?;
+        Ok(Step::Continue)
     }
 
     /// Makes the request: transformed, projected, and as hooks leave its options.

@@ -138,11 +138,10 @@ impl<'a> Driver<'a> {
         let text = lane
             .and_then(|lane| lane.messages_since(result.from_tip_id.as_ref()).iter().rev().find_map(last_text))
             .unwrap_or_default();
-        let failure = self.failure.take().filter(|_| result.status == Status::Failed);
-        let error = failure.or_else(|| {
-            let kind = result.error_kind?;
-            let error = result.error.as_ref()?;
-            Some(ErrorRecord::new(kind, error.message.clone()))
+        let error = result.error_kind.zip(result.error.as_ref()).map(|(kind, error)| match self.failure.take() {
+            // The reply's record has all facts; the kind of the end is that of the result.
+            Some(failure) => ErrorRecord { kind, ..failure },
+            None => ErrorRecord::new(kind, error.message.clone()),
         });
         Ok(Outcome::Settled(Box::new(Settled { result, error, text })))
     }

@@ -129,13 +129,15 @@ pub(in super::super) fn pass_over(
     open: &Open,
     reason: &str,
     facts: &Facts<'_>,
-) -> Result<Option<Plan>, Fault> {
+) -> Result<Plan, Fault> {
     let (context, _) = ready(open)?;
-    let Some((state, event)) = fallback(lane, open, context, facts)? else { return Ok(None) };
+    let Some((state, event)) = fallback(lane, open, context, facts)? else {
+        return Err(Fault::broken("a model was passed over with no other one left"));
+    };
     let mut plan = Plan::new(lane);
     plan.state(open, state)?;
     plan.event(with_message(event, reason));
-    Ok(Some(plan))
+    Ok(plan)
 }
 
 pub(in super::super) fn with_message(event: Event, message: &str) -> Event {
@@ -155,8 +157,13 @@ pub(in super::super) fn refuse(
     facts: &Facts<'_>,
 ) -> Result<Plan, Fault> {
     use super::finish::{Ending, Publication, end};
+    let mut plan = Plan::new(lane);
+    // A turn that repeated an attempt has one last word about it.
+    if let Some(attempt) = ready(open)?.1.checked_sub(1).filter(|attempt| *attempt > 0) {
+        plan.event(Event::RetryEnd { attempt, success: false, final_error: Some(reason.clone()) });
+    }
     let record = ErrorRecord::new(ErrorKind::Hook, reason);
-    end(Plan::new(lane), lane, open, Ending::failed("hook_blocked", record), Publication::default(), facts)
+    end(plan, lane, open, Ending::failed("hook_blocked", record), Publication::default(), facts)
 }
 
 /// Other words for the next attempt of an open step: the lane's configuration as it is now.

@@ -259,6 +259,13 @@ fn conclude(
             let record = reply.error.clone().unwrap_or_else(|| {
                 ErrorRecord::new(ErrorKind::Protocol, reply.error_message.clone().unwrap_or_default())
             });
+            // Whatever the provider lacked: what ends the run is that it is to be left alone for so long.
+            let is_limited = code == turn::RATE_LIMITED;
+            let record = if is_limited {
+                ErrorRecord { kind: ErrorKind::RateLimit, retryable: false, ..record }
+            } else {
+                record
+            };
             finish::end(plan, lane, &settled, Ending::failed(&code, record), Publication::default(), facts)
         }
         Next::Tools { stop } => {

@@ -105,9 +105,8 @@ fn streams_of_a_server_fit_the_schema() {
         seen.extend(kinds(&lines).into_iter().map(str::to_owned));
     }
     let missing: Vec<_> = grammar::FIELDS.iter().map(|(name, _)| *name).filter(|name| !seen.contains(*name)).collect();
-    // No tool reports progress here, nothing is confined, nothing is tried again and nothing was left by a dead process.
-    let rare =
-        "tool_execution_update permission_denied auto_retry_start auto_retry_end model_fallback recovery queue_update";
+    // No tool reports progress here, nothing is confined, there is one model and nothing was left by a dead process.
+    let rare = "tool_execution_update permission_denied model_fallback recovery queue_update";
     assert_eq!(missing, rare.split(' ').collect::<Vec<_>>());
 }
 

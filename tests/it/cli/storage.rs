@@ -85,7 +85,9 @@ fn what_a_crash_tore_off_is_moved_aside_and_the_rest_goes_on_ses_01_ses_02_cases
         assert_eq!(second.stderr, "", "{shown}");
         let kept: Vec<Value> = messages(&file).into_iter().map(|message| message["role"].clone()).collect();
         assert_eq!(kept[kept.len() - 4..], ["user", "assistant", "user", "assistant"], "{shown}");
-        let said = talk(&server.bodies()[requests + 1]);
+        // What the crash left open was finished first, with a request of its own.
+        assert!(server.requests().len() > requests + 1, "{shown}");
+        let said = talk(server.bodies().last().unwrap());
         assert_eq!((said.len(), said.last().unwrap().as_str()), (kept.len() - 1, "user: y"), "{shown}: {said:?}");
         for path in torn(&file) {
             std::fs::remove_file(path).unwrap();
@@ -253,7 +255,7 @@ fn goes_on_after_a_full_disk(server: &Server, place: &Arc<Place>, full: &Output,
     assert!(full.stderr.contains("storage"), "{full:?}");
     let kept = messages(file);
     let results = kept.iter().filter(|message| message["role"] == "toolResult").count();
-    assert!((1..3).contains(&results), "{results} results were stored");
+    assert!((1..3).contains(&results), "{results} results were placed");
     assert!(place.dir().join("one").exists() && !place.dir().join("effect").exists(), "no effect behind the failure");
     // Nothing was claimed that is not there.
     let told = full.lines_of("message_end");
@@ -261,9 +263,11 @@ fn goes_on_after_a_full_disk(server: &Server, place: &Arc<Place>, full: &Output,
     let output = good(Pirn::of_server(server, ["--json", "-c"]).at(place));
     assert_eq!((output.result()["text"].as_str(), talk(&server.bodies()[1]).len()), (Some("OK"), 6));
     assert_eq!(server.violations(), Vec::<String>::new());
+    // The call whose result found no room is not run again; what nobody had begun runs now.
     let texts = talk(&server.bodies()[1]);
-    assert!(texts[5].starts_with("tool: [interrupted]"), "{:?}", texts[5]);
-    assert!(!place.dir().join("effect").exists());
+    let interrupted = texts.iter().filter(|text| text.starts_with("tool: [interrupted]")).count();
+    assert_eq!(interrupted, 1, "{texts:?}");
+    assert!(place.dir().join("effect").exists());
     assert_eq!(messages(file).len(), 1 + 1 + 4 + 1);
 }
 
@@ -272,7 +276,7 @@ fn a_file_that_may_not_grow_ends_the_run_and_is_gone_on_with_later_ses_06_case_9
     let server = growing();
     let place = Place::new();
     let call = Pirn::of_server(&server, ["--json", "-t", "bash", "x"]).at(&place);
-    let full = call.script("ulimit -f 100; exec \"$0\" \"$@\"").run();
+    let full = call.script("ulimit -f 125; exec \"$0\" \"$@\"").run();
     goes_on_after_a_full_disk(&server, &place, &full, &only(&place));
 }
 

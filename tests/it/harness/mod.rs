@@ -2,7 +2,12 @@
 
 mod baseline;
 mod endings;
+mod invariants;
+mod limits;
 mod recovery;
+mod restore;
+mod retry;
+mod storage;
 mod tools;
 mod watch;
 mod world;

@@ -11,6 +11,8 @@ use pirn::port::{
 use tokio_util::sync::CancellationToken;
 
 type BeforeToolReply = Box<dyn Fn(&BeforeTool<'_>) -> BeforeToolAnswer + Send + Sync>;
+type BeforeRequestReply = Box<dyn Fn(&BeforeRequest<'_>) -> BeforeRequestAnswer + Send + Sync>;
+type BeforeRunReply = Box<dyn Fn(&BeforeRun<'_>) -> BeforeRunAnswer + Send + Sync>;
 type Note = Box<dyn Fn(&str) + Send + Sync>;
 type AfterToolReply = Box<dyn Fn(&AfterTool<'_>) -> AfterToolAnswer + Send + Sync>;
 
@@ -20,6 +22,8 @@ pub(super) struct Watch {
     asked: Mutex<Vec<String>>,
     before_tool: Option<BeforeToolReply>,
     after_tool: Option<AfterToolReply>,
+    before_request: Option<BeforeRequestReply>,
+    before_run: Option<BeforeRunReply>,
     hangs_after_response: bool,
     note: Option<Note>,
 }
@@ -44,6 +48,24 @@ impl Watch {
         answer: impl Fn(&AfterTool<'_>) -> AfterToolAnswer + Send + Sync + 'static,
     ) -> Self {
         self.after_tool = Some(Box::new(answer));
+        self
+    }
+
+    #[must_use]
+    pub(super) fn before_request(
+        mut self,
+        answer: impl Fn(&BeforeRequest<'_>) -> BeforeRequestAnswer + Send + Sync + 'static,
+    ) -> Self {
+        self.before_request = Some(Box::new(answer));
+        self
+    }
+
+    #[must_use]
+    pub(super) fn before_run(
+        mut self,
+        answer: impl Fn(&BeforeRun<'_>) -> BeforeRunAnswer + Send + Sync + 'static,
+    ) -> Self {
+        self.before_run = Some(Box::new(answer));
         self
     }
 
@@ -93,18 +115,18 @@ impl Hooks for Watch {
         Ok(BeforeDriveAnswer::default())
     }
 
-    async fn before_run(&self, _: BeforeRun<'_>, _: &CancellationToken) -> Result<BeforeRunAnswer, HookFailure> {
+    async fn before_run(&self, asked: BeforeRun<'_>, _: &CancellationToken) -> Result<BeforeRunAnswer, HookFailure> {
         self.write("before_run");
-        Ok(BeforeRunAnswer::default())
+        Ok(self.before_run.as_ref().map(|answer| answer(&asked)).unwrap_or_default())
     }
 
     async fn before_request(
         &self,
-        _: BeforeRequest<'_>,
+        asked: BeforeRequest<'_>,
         _: &CancellationToken,
     ) -> Result<BeforeRequestAnswer, HookFailure> {
         self.write("before_request");
-        Ok(BeforeRequestAnswer::default())
+        Ok(self.before_request.as_ref().map(|answer| answer(&asked)).unwrap_or_default())
     }
 
     async fn after_response(

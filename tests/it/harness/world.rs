@@ -20,6 +20,8 @@ use pirn::testing::{CountingTool, Executions, FaultStore, Reply, RuntimeClock, S
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::invariants::Mirror;
+
 /// Facts of the models of the fixture.
 pub(super) struct FakeModels {
     /// Providers without a key.
@@ -107,6 +109,8 @@ pub(super) struct Process {
     pub(super) faults: Arc<FaultStore>,
     pub(super) heard: Heard,
     pub(super) provider: Arc<ScriptedProvider>,
+    /// What it looked like at every event, for [`super::invariants::check`].
+    pub(super) mirror: Mirror,
 }
 
 /// How a process ended.
@@ -215,7 +219,8 @@ impl World {
         let heard = Heard::default();
         harness.subscribe(Arc::new(heard.clone())).forever();
         let lane = harness.lane("main").unwrap();
-        Process { harness, lane, faults, heard, provider }
+        let mirror = Mirror::of(&harness, &faults);
+        Process { harness, lane, faults, heard, provider, mirror }
     }
 
     /// The path of lane `main`, oldest first.
