@@ -397,7 +397,14 @@ fn one_process_goes_on_with_a_session_and_the_next_one_is_told_whom_to_wait_for_
     assert_eq!(output.result()["error"]["kind"], "busy");
     assert!(started.elapsed().as_secs() < 3, "each within a second: {:?}", started.elapsed());
     let after = everything(&place);
-    let grown: Vec<_> = after.iter().zip(&before).filter(|(after, before)| after != before).map(|(after, before)| (&after.0, String::from_utf8_lossy(after.1.get(before.1.len()..).unwrap_or_default()).into_owned())).collect();
+    let grown: Vec<_> = after
+        .iter()
+        .zip(&before)
+        .filter(|(after, before)| after != before)
+        .map(|(after, before)| {
+            (&after.0, String::from_utf8_lossy(after.1.get(before.1.len()..).unwrap_or_default()).into_owned())
+        })
+        .collect();
     assert!(grown.is_empty() && after.len() == before.len(), "{grown:?}");
     assert_eq!(server.requests().len(), 3);
 
