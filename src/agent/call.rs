@@ -140,7 +140,14 @@ impl Running {
         let invocation_id = ctx.invocation_id.clone();
         let (cancel, clock) = (self.cancel.token().clone(), Arc::clone(&self.clock));
         let run = turn::run_tool(tool, args.clone(), ctx, updates, cancel, clock, self.limits.grace);
-        RunningCall { surroundings: self.clone(), call, invocation_id, args, terminate, phase: Phase::Running(run) }
+        RunningCall {
+            surroundings: self.clone(),
+            call,
+            invocation_id,
+            args,
+            terminate,
+            phase: Phase::Running(Box::new(run)),
+        }
     }
 
     /// The after hook, skipped when the cancellation came first.
@@ -177,7 +184,7 @@ pub(super) struct RunningCall {
 }
 
 enum Phase {
-    Running(ToolRun),
+    Running(Box<ToolRun>),
     /// The after hook works.
     Finishing(BoxFuture<'static, CallOutcome>),
     Over,

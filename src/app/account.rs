@@ -238,6 +238,10 @@ mod tests {
             account.count(&Event::MessageUpdate { index: 0, event, usage: None }, at_ms);
         }
         account.count(&Event::MessageEnd { message: Arc::clone(message), entry_id: None }, at_ms);
+        if message.as_assistant().is_some_and(|reply| reply.duration_ms.is_some()) {
+            let row = Arc::new(row(UsageKind::Request, Some("a"), 7, Some(0.5)));
+            account.count(&Event::Usage { row, totals: Usage::default() }, at_ms);
+        }
     }
 
     #[test]
@@ -253,14 +257,11 @@ mod tests {
 
     #[test]
     fn a_run_that_only_had_to_be_finished_has_the_text_of_its_last_reply() {
-        let mut account = Account::default();
+        let mut account = Account::of_operation(&[row(UsageKind::Request, Some("a"), 7, Some(0.5))], 4, 2);
         let messages = vec![reply("early", Some(1)), reply("late", Some(1)), reply("", Some(1))];
         let outcome =
             RunOutcome { messages: Vec::new(), stop_reason: None, reason: Reason::Completed, error: None, cause: None };
         account.count(&Event::RunEnd { messages, outcome: Arc::new(outcome), result: None }, 1);
-        assert_eq!(account.text, "late");
-        let stored = Account::of_operation(&[row(UsageKind::Request, Some("a"), 7, Some(0.5))], 4, 2);
-        let whole = stored.told_by(account);
-        assert_eq!((whole.text.as_str(), whole.turns, whole.requests, whole.usage.input), ("late", 4, 1, 7));
+        assert_eq!((account.text.as_str(), account.turns, account.requests, account.usage.input), ("late", 4, 1, 7));
     }
 }

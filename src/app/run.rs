@@ -27,7 +27,9 @@ use super::{apart, children};
 use crate::cli::RunArgs;
 use crate::config::{self, Env, Settings};
 use crate::exit::Exit;
-use crate::harness::{AbortError, Drive, Harness, Input, Lane, Listener, OperationStatus, Outcome, QueueError, RunError};
+use crate::harness::{
+    AbortError, Drive, Harness, Input, Lane, Listener, OperationStatus, Outcome, QueueError, RunError,
+};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Event, InboxKind, LaneEvent, Model, Status, Thinking};
 use crate::port::Clock;
 use crate::print::{
@@ -479,7 +481,7 @@ async fn work(
         let Outcome::Settled(settled) = &outcome else { return Ok(outcome) };
         let ended = settled.result.status == Status::Aborted || asked.borrow().is_some();
         let waits = lane.inbox().iter().any(|item| item.kind == InboxKind::NextRun);
-        if ended || !(waits || !then.is_empty()) {
+        if ended || (!waits && then.is_empty()) {
             return Ok(outcome);
         }
         if waits {
@@ -513,7 +515,7 @@ async fn end_when_asked(lane: &Lane, mut asked: watch::Receiver<Option<CancelCau
             clock.sleep(ABORT_EVERY).await;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// A run that could not go on.

@@ -234,21 +234,10 @@ pub(super) async fn build(
     let Choices { first: Choice { model, thinking, warnings, .. }, fallbacks } = choices;
     let masks = children.masks.clone();
     let short = masks.too_short().join(", ");
-    let tools = tool::builtin(&tool_settings(settings, env, &children, clock), &names);
+    let of_tools = tool_settings(settings, env, &children, clock);
+    let tools = tool::builtin(&of_tools, &names);
     let tool_names: Vec<String> = tools.iter().map(|tool| tool.spec().name.clone()).collect();
-    // An operation that is open goes on with the tools it has.
-    let mut known = names;
-    let more = captured.iter().flat_map(|captured| &captured.active_tool_names);
-    for name in more {
-        if !known.contains(name) {
-            known.push(name.clone());
-        }
-    }
-    let tools = if known.len() == tool_names.len() {
-        tools
-    } else {
-        tool::builtin(&tool_settings(settings, env, &children, clock), &known)
-    };
+    let tools = with_captured(tools, &of_tools, names, captured);
     let context = config::context_files(settings, cwd, env);
     let warnings = settings.warnings.iter().cloned().chain(context.warnings.iter().cloned()).chain(warnings);
     let of_fallbacks = fallbacks.iter().flat_map(|choice| choice.warnings.iter().cloned());
@@ -272,12 +261,7 @@ pub(super) async fn build(
             ..RunSettings::default()
         },
         limits: limits(settings),
-        retry: Retry {
-            enabled: settings.retry.enabled,
-            max_retries: settings.retry.max_retries,
-            base_delay: settings.retry.base_delay,
-            max_delay: settings.retry.max_delay.unwrap_or(Duration::MAX),
-        },
+        retry: retry(settings),
         guard: Arc::new(guard(settings, env, cwd)),
         cwd: cwd.to_path_buf(),
         clock: Arc::clone(clock),
@@ -292,6 +276,31 @@ pub(super) async fn build(
         masks,
         warnings,
     })
+}
+
+/// The tools, and those that an open operation goes on with.
+fn with_captured(
+    tools: Vec<Arc<dyn Tool>>,
+    settings: &tool::ToolSettings,
+    mut names: Vec<String>,
+    captured: &[LaneConfig],
+) -> Vec<Arc<dyn Tool>> {
+    let chosen = names.len();
+    for name in captured.iter().flat_map(|captured| &captured.active_tool_names) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    if names.len() == chosen { tools } else { tool::builtin(settings, &names) }
+}
+
+fn retry(settings: &Settings) -> Retry {
+    Retry {
+        enabled: settings.retry.enabled,
+        max_retries: settings.retry.max_retries,
+        base_delay: settings.retry.base_delay,
+        max_delay: settings.retry.max_delay.unwrap_or(Duration::MAX),
+    }
 }
 
 fn limits(settings: &Settings) -> Limits {

@@ -22,7 +22,9 @@
 //! | `thinking_end` | `content`, `thinkingSignature`?, `redacted`? | replaces the block |
 //! | `toolcall_end` | `toolCall`: a block of the transcript form | replaces the block |
 //!
-//! The last frame of a batch without a start may also have `usage`: the newest numbers.
+//! The last frame of a batch without a start may also have `usage`: the newest numbers. A long block whose end says
+//! nothing that its deltas did not say has no end frame: the same text is not kept twice, and a block that was not ended
+//! is read alike.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -130,6 +132,8 @@ pub(super) struct FrameBuffer {
 struct Block {
     content_index: usize,
     ended: bool,
+    /// Bytes of its deltas.
+    delta_bytes: usize,
 }
 
 impl FrameBuffer {
@@ -153,6 +157,18 @@ impl FrameBuffer {
         if !self.started || self.full || event.is_empty_delta() {
             return;
         }
+        if let BlockEvent::TextDelta(delta) | BlockEvent::ThinkingDelta(delta) | BlockEvent::ToolCallDelta(delta) =
+            event
+            && let Some(block) = self.block(index)
+        {
+            block.delta_bytes = block.delta_bytes.saturating_add(delta.len());
+        }
+        if self.is_known(index, event) {
+            // What waits of it is due as with an end.
+            self.urgent = self.close(index).is_some();
+            self.newest = None;
+            return;
+        }
         let bytes = text_bytes(event);
         if self.taken_bytes.saturating_add(self.bytes).saturating_add(bytes) > REPLY_BYTES_MAX {
             self.full = true;
@@ -161,6 +177,22 @@ impl FrameBuffer {
         } else if let Some(frame) = self.frame(index, event) {
             self.keep(frame, bytes, now_ms);
             self.newest = Some(index);
+        }
+    }
+
+    /// Whether the end of a long block says only what its deltas said.
+    fn is_known(&self, index: usize, event: &BlockEvent) -> bool {
+        let Some(block) = self.blocks.get(&index).filter(|block| block.delta_bytes > FLUSH_BYTES) else { return false };
+        match event {
+            BlockEvent::TextEnd { content, signature: None }
+            | BlockEvent::ThinkingEnd { content, signature: None, redacted: false } => {
+                content.len() == block.delta_bytes
+            }
+            BlockEvent::ToolCallEnd(call) => {
+                let ToolCall { arguments_error, thought_signature, namespace, .. } = &**call;
+                arguments_error.is_none() && thought_signature.is_none() && namespace.is_none()
+            }
+            _ => false,
         }
     }
 
@@ -280,7 +312,7 @@ impl FrameBuffer {
             return None;
         }
         let content_index = self.blocks.len();
-        self.blocks.insert(index, Block { content_index, ended: false });
+        self.blocks.insert(index, Block { content_index, ended: false, delta_bytes: 0 });
         Some(content_index)
     }
 

@@ -202,13 +202,14 @@ impl Lane {
         let Some(open) = open else { return Err(RunError::NothingToContinue) };
         let driver = Driver::new(&self.core, &self.name, Arc::clone(&claim.gate), drive, resumed, &open);
         let run = Box::pin(driver.run());
-        let ended = match &self.core.options.inbox {
-            None => run.await,
-            Some(_) => tokio::select! {
+        let ended = if self.core.options.inbox.is_some() {
+            tokio::select! {
                 biased;
                 ended = run => ended,
                 halt = import::watch(&self.core, &self.name) => Err(halt),
-            },
+            }
+        } else {
+            run.await
         };
         self.core.live().remove(&*self.name);
         Ok(ended?)

@@ -67,7 +67,7 @@ enum Tell {
     },
     Queues,
     RunEnd {
-        outcome: RunOutcome,
+        outcome: Box<RunOutcome>,
         result: Arc<OperationResult>,
     },
 }
@@ -267,7 +267,7 @@ impl Plan {
             Change::Entry { body: EntryBody::Message { message, .. }, .. } => Some(Arc::clone(message)),
             _ => None,
         }));
-        self.told.push((false, Tell::RunEnd { outcome: RunOutcome { messages, ..outcome }, result }));
+        self.told.push((false, Tell::RunEnd { outcome: Box::new(RunOutcome { messages, ..outcome }), result }));
     }
 
     fn tell(&mut self, tell: Tell) {
@@ -399,7 +399,7 @@ impl Telling<'_> {
             }
             Tell::RunEnd { outcome, result } => {
                 let messages = outcome.messages.clone();
-                self.push(recovery, Event::RunEnd { messages, outcome: Arc::new(outcome), result: Some(result) });
+                self.push(recovery, Event::RunEnd { messages, outcome: Arc::from(outcome), result: Some(result) });
             }
         }
     }

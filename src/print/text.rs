@@ -63,7 +63,11 @@ impl Answer {
     /// A terminal gets text live and sanitised, a pipe the final answer; `stream` makes a pipe live.
     pub fn new(is_terminal: bool, stream: bool) -> Self {
         let form = if is_terminal || stream { Form::Live(Live::default()) } else { Form::Held(Vec::new()) };
-        Self { flow: Flow { sanitizer: is_terminal.then(Sanitizer::new), ..Flow::default() }, form, follow_ups: FollowUps::default() }
+        Self {
+            flow: Flow { sanitizer: is_terminal.then(Sanitizer::new), ..Flow::default() },
+            form,
+            follow_ups: FollowUps::default(),
+        }
     }
 
     /// Whether text appears as it comes.

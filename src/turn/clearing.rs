@@ -133,6 +133,8 @@ fn permit(tool: &str, args: &Value, policy: Option<&dyn Policy>) -> Result<(), C
 
 #[cfg(test)]
 mod tests {
+    //! Case numbers are those of `engine.md`.
+
     use std::sync::Arc;
 
     use async_trait::async_trait;

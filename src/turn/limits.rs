@@ -103,6 +103,8 @@ pub fn repeats<'a>(results_newest_first: impl Iterator<Item = (&'a ToolResultMes
 
 #[cfg(test)]
 mod tests {
+    //! Case numbers are those of `engine.md`.
+
     use serde_json::{Map, Value, json};
 
     use super::{Budget, TurnLimit, repeats};
@@ -128,29 +130,29 @@ mod tests {
     #[test]
     fn a_budget_is_spent_at_its_first_bound_that_is_reached() {
         use Reason::{MaxCost, MaxRepeats, MaxTurns};
-        let rows: [(u32, Option<f64>, u32, (u32, f64, u32), Option<Reason>); 14] = [
-            (0, None, 0, (u32::MAX, f64::MAX, u32::MAX), None),
-            (0, Some(0.0), 0, (9, 9.0, 9), None),
-            (0, Some(-1.0), 0, (9, 9.0, 9), None),
-            (0, Some(f64::NAN), 0, (9, 9.0, 9), None),
+        let budget = |max_turns, max_cost, max_repeats| Budget { max_turns, max_cost, max_repeats };
+        let rows = [
+            (budget(0, None, 0), (u32::MAX, f64::MAX, u32::MAX), None),
+            (budget(0, Some(0.0), 0), (9, 9.0, 9), None),
+            (budget(0, Some(-1.0), 0), (9, 9.0, 9), None),
+            (budget(0, Some(f64::NAN), 0), (9, 9.0, 9), None),
             // case 110
-            (1, None, 0, (0, 0.0, 0), None),
-            (1, None, 0, (1, 0.0, 0), Some(MaxTurns)),
-            (2, None, 0, (1, 0.0, 0), None),
+            (budget(1, None, 0), (0, 0.0, 0), None),
+            (budget(1, None, 0), (1, 0.0, 0), Some(MaxTurns)),
+            (budget(2, None, 0), (1, 0.0, 0), None),
             // case 111: the bound of the process that goes on counts
-            (5, None, 0, (2, 0.0, 0), None),
+            (budget(5, None, 0), (2, 0.0, 0), None),
             // case 112
-            (0, Some(0.01), 0, (1, 0.02, 0), Some(MaxCost)),
-            (0, Some(0.01), 0, (1, 0.01, 0), Some(MaxCost)),
-            (0, Some(0.01), 0, (1, 0.009, 0), None),
+            (budget(0, Some(0.01), 0), (1, 0.02, 0), Some(MaxCost)),
+            (budget(0, Some(0.01), 0), (1, 0.01, 0), Some(MaxCost)),
+            (budget(0, Some(0.01), 0), (1, 0.009, 0), None),
             // case 113
-            (0, None, 3, (2, 0.0, 2), None),
-            (0, None, 3, (3, 0.0, 3), Some(MaxRepeats)),
-            (3, Some(1.0), 3, (3, 1.0, 3), Some(MaxTurns)),
+            (budget(0, None, 3), (2, 0.0, 2), None),
+            (budget(0, None, 3), (3, 0.0, 3), Some(MaxRepeats)),
+            (budget(3, Some(1.0), 3), (3, 1.0, 3), Some(MaxTurns)),
         ];
-        for (at, (max_turns, max_cost, max_repeats, (turns, cost, repeats), expected)) in rows.into_iter().enumerate() {
-            let budget = Budget { max_turns, max_cost, max_repeats };
-            assert_eq!(budget.exceeded(turns, cost, repeats), expected, "row {at}");
+        for (budget, (turns, cost, repeats), expected) in rows {
+            assert_eq!(budget.exceeded(turns, cost, repeats), expected, "{budget:?}, {turns}, {cost}, {repeats}");
         }
     }
 
@@ -177,6 +179,9 @@ mod tests {
         assert_eq!(Budget::default().warns(u32::MAX, f64::MAX, u32::MAX).next(), None);
     }
 
+    /// A tool, the arguments of its call, the text of its result, and whether it failed.
+    type Row<'a> = (&'a str, Value, &'a str, bool);
+
     #[test]
     fn case_113_equal_results_in_a_row_are_counted_from_the_newest() {
         let result = |tool: &str, text: &str, is_error: bool| ToolResultMessage {
@@ -190,7 +195,6 @@ mod tests {
             timestamp: 0,
             extra: Map::new(),
         };
-        type Row<'a> = (&'a str, Value, &'a str, bool);
         let same: Row<'_> = ("echo", json!({"v": "1", "n": {"a": 1, "b": [2]}}), "1", false);
         let turned = ("echo", json!({"n": {"b": [2], "a": 1}, "v": "1"}), "1", false);
         let rows: [(Vec<Row<'_>>, u32); 9] = [

@@ -62,9 +62,9 @@ pub struct Ran {
 
 enum Phase {
     /// The tool works.
-    Running(BoxFuture<'static, Ended>),
+    Running(BoxFuture<'static, Box<Ended>>),
     /// The tool is done; reports sent before that are still to be told.
-    Draining(Ended),
+    Draining(Box<Ended>),
     Over,
 }
 
@@ -98,7 +98,7 @@ pub fn run_tool(
             output = work => Some(output.unwrap_or_else(|panic| crashed(&*panic))),
             () = overdue => None,
         };
-        Ended { output, duration_ms: clock.monotonic_ms().saturating_sub(started) }
+        Box::new(Ended { output, duration_ms: clock.monotonic_ms().saturating_sub(started) })
     };
     ToolRun { updates, last: None, phase: Phase::Running(Box::pin(work)) }
 }
@@ -126,7 +126,8 @@ impl Stream for ToolRun {
                         return Poll::Pending;
                     }
                 }
-                Phase::Draining(Ended { output, duration_ms }) => {
+                Phase::Draining(ended) => {
+                    let Ended { output, duration_ms } = *ended;
                     let output = output.unwrap_or_else(|| aborted(this.last.as_deref()));
                     return Poll::Ready(Some(ToolProgress::Done(Ran { output, duration_ms })));
                 }

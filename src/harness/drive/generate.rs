@@ -165,16 +165,13 @@ impl Driver<'_> {
             model: model.id.clone(),
             timestamp: clock.now_ms(),
         };
-        let reader = match self.gate.admit() {
-            Ok(token) => {
-                let provider = &*self.core.options.provider;
-                ReplyReader::open(provider, Arc::new(ready.request), head, token, Arc::clone(&clock))
-            }
-            Err(Shut) => {
-                // The intent is stored; nothing of it was begun.
-                self.gate.durable().await;
-                ReplyReader::unasked(head, Arc::clone(&clock))
-            }
+        let reader = if let Ok(token) = self.gate.admit() {
+            let provider = &*self.core.options.provider;
+            ReplyReader::open(provider, Arc::new(ready.request), head, token, Arc::clone(&clock))
+        } else {
+            // The intent is stored; nothing of it was begun.
+            self.gate.durable().await;
+            ReplyReader::unasked(head, Arc::clone(&clock))
         };
         let mut streaming = Streaming {
             driver: self,
@@ -264,7 +261,7 @@ struct Streaming<'a, 'd> {
     meta: Option<Box<ResponseMeta>>,
 }
 
-impl<'a> Streaming<'a, '_> {
+impl Streaming<'_, '_> {
     async fn run(&mut self) -> Result<(), Halt> {
         loop {
             let item = {

@@ -64,7 +64,7 @@ impl<'a> Driver<'a> {
 
     /// Drives to the end, or to a wait.
     pub(super) async fn run(mut self) -> Result<Outcome, Halt> {
-        let mut ended = self.to_the_end().await;
+        let mut ended = self.finish_all().await;
         if ended.is_ok()
             && let Err(fault) = self.core.bus.flush().await
         {
@@ -77,7 +77,7 @@ impl<'a> Driver<'a> {
         ended
     }
 
-    async fn to_the_end(&mut self) -> Result<Outcome, Halt> {
+    async fn finish_all(&mut self) -> Result<Outcome, Halt> {
         if self.resumed {
             self.begin_resumed();
         }
@@ -136,7 +136,7 @@ impl<'a> Driver<'a> {
             lane.and_then(|lane| lane.last_result.clone()).filter(|found| found.operation_id == self.operation);
         let Some(result) = result else { return Err(Fault::broken("an operation ended without a result").into()) };
         let text = lane
-            .and_then(|lane| lane.messages_since(result.from_tip_id.as_ref()).into_iter().rev().find_map(last_text))
+            .and_then(|lane| lane.messages_since(result.from_tip_id.as_ref()).iter().rev().find_map(last_text))
             .unwrap_or_default();
         let failure = self.failure.take().filter(|_| result.status == Status::Failed);
         let error = failure.or_else(|| {
@@ -239,7 +239,7 @@ impl<'a> Driver<'a> {
             return Ok(None);
         }
         self.flush().await?;
-        let scope = self.scope(&open, open.id().as_str());
+        let scope = self.scope(open, open.id().as_str());
         let (kind, state) = (open.meta.intent.kind(), open.state.leaf.word());
         let verdict = chain.before_drive(&scope, kind, state, self.resumed).await;
         let notes = std::mem::take(&mut chain.notes);
@@ -270,13 +270,11 @@ impl<'a> Driver<'a> {
             let notes = std::mem::take(&mut chain.notes);
             drop(chain);
             self.emit_all(notes);
-            match asked {
-                Ok(found) => verdict = found,
-                Err(Shut) => {
-                    self.gate.durable().await;
-                    return Ok(Step::Continue);
-                }
-            }
+            let Ok(found) = asked else {
+                self.gate.durable().await;
+                return Ok(Step::Continue);
+            };
+            verdict = found;
         }
         self.go_on(|lane, open, facts| {
             let plan = match verdict.block {
@@ -315,7 +313,7 @@ impl<'a> Driver<'a> {
             let source = open.meta.source_tip_id.as_ref();
             let (trigger, text, stop) = self.read(|lane| {
                 let trigger = lane.tip.as_ref().map(ToString::to_string).unwrap_or_default();
-                let text = lane.messages_since(source).into_iter().rev().find_map(last_text).unwrap_or_default();
+                let text = lane.messages_since(source).iter().rev().find_map(last_text).unwrap_or_default();
                 (trigger, text, checkpoint::last_stop(lane, &open))
             })?;
             let scope = self.scope(&open, format!("{}:{trigger}", open.id()));
@@ -324,13 +322,11 @@ impl<'a> Driver<'a> {
             let notes = std::mem::take(&mut chain.notes);
             drop(chain);
             self.emit_all(notes);
-            match asked {
-                Ok(found) => follow_up = found,
-                Err(Shut) => {
-                    self.gate.durable().await;
-                    return Ok(Step::Continue);
-                }
-            }
+            let Ok(found) = asked else {
+                self.gate.durable().await;
+                return Ok(Step::Continue);
+            };
+            follow_up = found;
             super::import::spool(self.core, self.lane).await?;
         }
         let max = self.core.options.limits.max_follow_ups;
@@ -405,7 +401,7 @@ fn open(lane: &LaneMemory) -> Result<&Open, Fault> {
     lane.operation.as_ref().ok_or_else(|| Fault::broken("the operation is over"))
 }
 
-fn last_text(message: Arc<Message>) -> Option<String> {
+fn last_text(message: &Arc<Message>) -> Option<String> {
     message.as_assistant().map(crate::model::AssistantMessage::text).filter(|text| !text.is_empty())
 }
 

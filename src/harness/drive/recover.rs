@@ -108,17 +108,16 @@ impl Driver<'_> {
 /// The reply as an error that says what happened.
 fn interrupted_reply(partial: Option<Partial>, pending: &PendingReply, now: u64) -> AssistantMessage {
     let model = &pending.generation_context.configuration.model;
-    let (mut reply, usage) = match partial {
-        Some(partial) => (partial.message, partial.usage),
-        None => {
-            let head = AssistantHead {
-                api: "unknown".to_owned(),
-                provider: model.provider.clone(),
-                model: model.model_id.clone(),
-                timestamp: now,
-            };
-            (AssistantMessage::pending(&head), None)
-        }
+    let (mut reply, usage) = if let Some(partial) = partial {
+        (partial.message, partial.usage)
+    } else {
+        let head = AssistantHead {
+            api: "unknown".to_owned(),
+            provider: model.provider.clone(),
+            model: model.model_id.clone(),
+            timestamp: now,
+        };
+        (AssistantMessage::pending(&head), None)
     };
     if let Some(usage) = usage
         && let Ok(message) = serde_json::to_string(&usage)

@@ -73,6 +73,9 @@ enum Report {
     Drained(oneshot::Sender<()>),
 }
 
+/// A tool and the arguments it is to get once more.
+type Rerun = (Arc<dyn Tool>, Value);
+
 /// The tools of a batch, as they are when it starts.
 struct Shop {
     tools: Vec<ActiveTool>,
@@ -150,9 +153,9 @@ impl Driver<'_> {
         let shop = self.shop(&batch);
         let sequential = self.is_sequential(&open, &batch, &shop)?;
         if sequential {
-            self.one_by_one(&batch, &shop, rerun).await?
+            self.one_by_one(&batch, &shop, rerun).await?;
         } else {
-            self.together(&batch, &shop, rerun).await?
+            self.together(&batch, &shop, rerun).await?;
         }
         Ok(Step::Continue)
     }
@@ -337,7 +340,7 @@ impl Driver<'_> {
             let mut shown = outcome.clone();
             shown.output.terminate = terminate;
             events.push(end_event(&shown));
-            let settled = Outcome { record, outcome: &shown, events, stop, recovery, kept };
+            let settled = Outcome { record, call: &shown, events, stop, recovery, kept };
             Ok((Some(tools::outcome(lane, open, settled, facts)?), ()))
         })
         .await?;
@@ -598,7 +601,7 @@ impl Driver<'_> {
         record: &CallRecord,
         call: &ToolCall,
         replay: Replay,
-    ) -> Result<Option<(Arc<dyn Tool>, Value)>, Halt> {
+    ) -> Result<Option<Rerun>, Halt> {
         let Some(open) = self.look().filter(|_| replay == Replay::Safe) else { return Ok(None) };
         let key = args_key(&open, batch, record);
         let args =
@@ -632,7 +635,7 @@ impl Driver<'_> {
             self.core.options.store.value(namespace::TOOL_OUTPUT, &key).map_err(|error| Fault::of_store(&error))?;
         let notice = Some(format!("tool {} interrupted", texts::without_controls(&call.name)));
         self.recovery_step("tools", RecoveryAction::Interrupt, Some(call.id.clone()), notice);
-        let output = interrupted_output(saved, stopped);
+        let output = interrupted_output(saved.as_ref(), stopped);
         let invocation_id = Some(record.result_entry_id.clone());
         let outcome = CallOutcome { call, invocation_id, output, duration_ms: None };
         self.store_outcome(record, outcome, true, false, true).await
@@ -717,8 +720,8 @@ fn snapshot_of(partial: &ToolResultView) -> Value {
 }
 
 /// The last kept progress, what became of its processes, and the fact.
-fn interrupted_output(saved: Option<Value>, stopped: Option<&str>) -> ToolOutput {
-    let field = |name: &str| saved.as_ref().and_then(|saved| saved.get(name)).filter(|found| !found.is_null()).cloned();
+fn interrupted_output(saved: Option<&Value>, stopped: Option<&str>) -> ToolOutput {
+    let field = |name: &str| saved.and_then(|saved| saved.get(name)).filter(|found| !found.is_null()).cloned();
     let content: Option<Vec<Content>> = field("content").and_then(|content| serde_json::from_value(content).ok());
     let usage: Option<Usage> = field("usage").and_then(|usage| serde_json::from_value(usage).ok());
     let mut output = ToolOutput::failure("aborted", texts::TOOL_INTERRUPTED);

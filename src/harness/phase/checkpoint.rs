@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::super::error::Fault;
 use super::super::memory::{LaneMemory, Open};
 use super::super::plan::Plan;
-use super::finish::{self, Ending, Publication};
+use super::finish::{self, Ending, Publication, Tip};
 use super::inbox::{self, Selection};
 use super::{Facts, request};
 use crate::model::{
@@ -146,7 +146,7 @@ fn complete(
     inbox::placed(&mut plan, selection);
     let mut publication = Publication::default();
     if !selection.items.is_empty() {
-        publication.tip = Some(plan.tip().cloned());
+        publication.tip = Tip::Newest;
         publication.lane = Some(inbox::without(&lane.state, selection));
         plan.queues();
     }

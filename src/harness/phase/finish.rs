@@ -50,11 +50,22 @@ impl Ending {
     }
 }
 
+/// Where an ending leaves the lane.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) enum Tip {
+    /// As the plan has it written, or as it was.
+    #[default]
+    AsItIs,
+    /// At the newest entry of the plan.
+    Newest,
+    /// Back there.
+    Back(Option<EntryId>),
+}
+
 /// What an ending publishes beside the result.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Publication {
-    /// Where the lane goes back to; `None` = it stays where the plan leaves it.
-    pub(in super::super) tip: Option<Option<EntryId>>,
+    pub(in super::super) tip: Tip,
     /// The lane's state without what was placed; `None` = nothing was.
     pub(in super::super) lane: Option<LaneState>,
 }
@@ -69,8 +80,10 @@ pub(in super::super) fn end(
     publication: Publication,
     facts: &Facts<'_>,
 ) -> Result<Plan, Fault> {
-    if let Some(tip) = publication.tip {
-        plan.tip_to(tip)?;
+    match publication.tip {
+        Tip::AsItIs => {}
+        Tip::Newest => plan.move_tip()?,
+        Tip::Back(tip) => plan.tip_to(tip)?,
     }
     let operation = open.id().as_str().to_owned();
     plan.delete(namespace::OP_META, &operation);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::super::error::Fault;
 use super::super::memory::{LaneMemory, Open};
 use super::super::plan::Plan;
-use super::finish::{self, Ending};
-use super::{Facts, finish::Publication};
+use super::Facts;
+use super::finish::{self, Ending, Publication, Tip};
 use crate::model::{Continuation, EntryBody, Leaf, Message, Reason, Status};
 
 /// The prompt is accepted; `injected` stands behind it.
@@ -41,6 +41,6 @@ pub(in super::super) fn begin(
 /// The prompt was refused.
 pub(in super::super) fn refuse(lane: &LaneMemory, open: &Open, facts: &Facts<'_>) -> Result<Plan, Fault> {
     let ending = Ending::new(Status::Stopped, Reason::Blocked, None);
-    let publication = Publication { tip: Some(open.meta.source_tip_id.clone()), lane: None };
+    let publication = Publication { tip: Tip::Back(open.meta.source_tip_id.clone()), lane: None };
     finish::end(Plan::new(lane), lane, open, ending, publication, facts)
 }

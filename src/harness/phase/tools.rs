@@ -103,7 +103,7 @@ pub(in super::super) fn progress(
 /// The outcome of a call (X3).
 pub(in super::super) struct Outcome<'a> {
     pub(in super::super) record: &'a CallRecord,
-    pub(in super::super) outcome: &'a CallOutcome,
+    pub(in super::super) call: &'a CallOutcome,
     /// What is told: the end, behind the start where that was not told.
     pub(in super::super) events: Vec<Event>,
     /// A rule or hook asked for the end of the run.
@@ -123,12 +123,12 @@ pub(in super::super) fn outcome(
     let id = &settled.record.result_entry_id;
     let mut plan = Plan::new(lane);
     plan.recovery(settled.recovery);
-    let message = turn::result_message(settled.outcome, facts.now);
+    let message = turn::result_message(settled.call, facts.now);
     plan.stage(id, Arc::new(Message::ToolResult(message)))?;
     for (namespace, key) in &settled.kept {
         plan.delete(namespace, key);
     }
-    let terminate = settled.outcome.output.terminate && !open.cancelled();
+    let terminate = settled.call.output.terminate && !open.cancelled();
     let mut state = with_status(open, id, CallStatus::OutcomeReady { terminate })?;
     if settled.stop {
         state.stop = Some(StopMark::Blocked);

@@ -15,7 +15,7 @@ fn retry(delay_ms: u64) -> NextAttempt {
 }
 
 fn reply(stop_reason: StopReason, content: Vec<AssistantBlock>) -> AssistantMessage {
-    AssistantMessage { stop_reason, content, ..AssistantMessage::pending(&AssistantHead::default()) }
+    AssistantMessage { content, stop_reason, ..AssistantMessage::pending(&AssistantHead::default()) }
 }
 
 /// An error reply without a record, as a careless adapter makes it.
@@ -123,7 +123,7 @@ fn case_60_a_delay_doubles_up_to_the_longest() {
 fn a_reply_that_did_not_fit_is_told_from_one_that_did() {
     const WINDOW: u64 = 1_000;
     let told = |stop, input: u64, cache_read: u64, output: u64| {
-        let mut usage = Usage { input, cache_read, output, ..Usage::default() };
+        let mut usage = Usage { input, output, cache_read, ..Usage::default() };
         usage.sum_total();
         AssistantMessage { usage, ..reply(stop, vec![AssistantBlock::text("x")]) }
     };

@@ -76,7 +76,8 @@ fn scripted(place: &Arc<Place>, script: &str) -> Output {
     if std::fs::create_dir(&programs).is_ok() {
         let binary = binary();
         let soon = "--set retry.base_delay=1ms";
-        let pirn = format!("case $1 in sessions) soon=;; *) soon='{soon}';; esac\nexec {} $soon \"$@\"", binary.display());
+        let pirn =
+            format!("case $1 in sessions) soon=;; *) soon='{soon}';; esac\nexec {} $soon \"$@\"", binary.display());
         for (name, script) in [("pirn", pirn.as_str()), ("sleep", "")] {
             std::fs::write(programs.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
             std::fs::set_permissions(programs.join(name), PermissionsExt::from_mode(0o755)).unwrap();

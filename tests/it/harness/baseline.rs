@@ -12,9 +12,8 @@ fn addresses(writes: &[Write]) -> Vec<String> {
             Write::Entry { .. } => "+entry".to_owned(),
             Write::Usage(_) => "+usage".to_owned(),
             Write::Set { namespace, .. } => namespace.clone(),
-            Write::Delete { namespace, .. } => format!("-{namespace}"),
+            Write::Delete { namespace, .. } | Write::DeleteList { namespace, .. } => format!("-{namespace}"),
             Write::Append { namespace, .. } => format!("{namespace}<<"),
-            Write::DeleteList { namespace, .. } => format!("-{namespace}"),
         })
         .collect()
 }

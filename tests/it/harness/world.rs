@@ -21,11 +21,11 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 /// Facts of the models of the fixture.
-pub struct FakeModels {
+pub(super) struct FakeModels {
     /// Providers without a key.
-    pub keyless: Vec<String>,
+    pub(super) keyless: Vec<String>,
     /// Models that are not there.
-    pub gone: Vec<String>,
+    pub(super) gone: Vec<String>,
 }
 
 impl Models for FakeModels {
@@ -50,7 +50,7 @@ impl Models for FakeModels {
 
 /// What events a process told, in their order.
 #[derive(Clone, Default)]
-pub struct Heard(Arc<Mutex<Vec<LaneEvent>>>);
+pub(super) struct Heard(Arc<Mutex<Vec<LaneEvent>>>);
 
 #[async_trait]
 impl Listener for Heard {
@@ -60,12 +60,12 @@ impl Listener for Heard {
 }
 
 impl Heard {
-    pub fn events(&self) -> Vec<LaneEvent> {
+    pub(super) fn events(&self) -> Vec<LaneEvent> {
         self.0.lock().unwrap().clone()
     }
 
     /// Names of events, one word each; updates of one reply in a row are one `message_update+`; `R` marks recovery.
-    pub fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for told in self.events() {
             let base = match &told.event {
@@ -93,74 +93,72 @@ impl Heard {
 }
 
 /// A session and what runs on it.
-pub struct World {
-    pub store: Arc<dyn Store>,
-    pub clock: Arc<RuntimeClock>,
-    pub ids: Arc<SequentialIds>,
-    pub executions: Executions,
-    /// Requests of all processes.
-    pub requests: usize,
+pub(super) struct World {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<RuntimeClock>,
+    pub(super) ids: Arc<SequentialIds>,
+    pub(super) executions: Executions,
 }
 
 /// One process.
-pub struct Process {
-    pub harness: Harness,
-    pub lane: Lane,
-    pub faults: Arc<FaultStore>,
-    pub heard: Heard,
-    pub provider: Arc<ScriptedProvider>,
+pub(super) struct Process {
+    pub(super) harness: Harness,
+    pub(super) lane: Lane,
+    pub(super) faults: Arc<FaultStore>,
+    pub(super) heard: Heard,
+    pub(super) provider: Arc<ScriptedProvider>,
 }
 
 /// How a process ended.
 #[derive(Debug)]
-pub enum Ended {
+pub(super) enum Ended {
     Outcome(Outcome),
     Refused(RunError),
     Killed,
 }
 
 impl Ended {
-    pub fn result(self) -> Arc<OperationResult> {
+    pub(super) fn result(self) -> Arc<OperationResult> {
         match self {
             Self::Outcome(Outcome::Settled(settled)) => settled.result,
             other => panic!("not settled: {other:?}"),
         }
     }
 
-    pub fn settled(self) -> Settled {
+    pub(super) fn settled(self) -> Settled {
         match self {
             Self::Outcome(Outcome::Settled(settled)) => *settled,
             other => panic!("not settled: {other:?}"),
         }
     }
 
-    pub fn killed(self) {
+    pub(super) fn killed(self) {
         assert!(matches!(self, Self::Killed), "it was not killed: {self:?}");
     }
 }
 
 /// The usage of every reply of the fixture.
-pub fn usage() -> Usage {
+pub(super) fn usage() -> Usage {
     Usage { input: 10, output: 5, total_tokens: 15, ..Usage::default() }
 }
 
 /// One text block.
-pub fn say(text: &str) -> Reply {
+pub(super) fn say(text: &str) -> Reply {
     Reply::text(text).usage(usage())
 }
 
 /// Calls, and nothing else.
-pub fn calls(calls: Vec<AssistantBlock>) -> Reply {
+pub(super) fn calls(calls: Vec<AssistantBlock>) -> Reply {
     Reply::blocks(calls).stop(StopReason::ToolUse).usage(usage())
 }
 
 /// `echo` with a value.
-pub fn echo(id: &str, value: &str) -> AssistantBlock {
+pub(super) fn echo(id: &str, value: &str) -> AssistantBlock {
     pirn::testing::call(id, "echo", &serde_json::json!({ "value": value }))
 }
 
 /// The baseline: `hi` with one call, then `done`.
-pub fn baseline() -> Vec<Reply> {
+pub(super) fn baseline() -> Vec<Reply> {
     let mut content = vec![AssistantBlock::text("hi")];
     content.push(echo("c1", "v"));
     vec![Reply::blocks(content).stop(StopReason::ToolUse).usage(usage()), say("done")]
@@ -168,18 +166,17 @@ pub fn baseline() -> Vec<Reply> {
 
 impl World {
     /// An empty session with its lane.
-    pub async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let clock = Arc::new(RuntimeClock::new());
         let store: Arc<dyn Store> = Arc::new(memory(clock.clone()));
-        let world =
-            Self { store, clock, ids: Arc::new(SequentialIds::new()), executions: Executions::new(), requests: 0 };
+        let world = Self { store, clock, ids: Arc::new(SequentialIds::new()), executions: Executions::new() };
         let provider = ScriptedProvider::new(Vec::new());
         Harness::open(world.options(world.store.clone(), provider)).await.unwrap();
         world
     }
 
     /// The tools of the fixture, with shared counters.
-    pub fn tools(&self) -> Vec<Arc<dyn Tool>> {
+    pub(super) fn tools(&self) -> Vec<Arc<dyn Tool>> {
         vec![
             Arc::new(CountingTool::echo().counted(&self.executions)),
             Arc::new(CountingTool::boom().counted(&self.executions)),
@@ -187,7 +184,7 @@ impl World {
         ]
     }
 
-    pub fn options(&self, store: Arc<dyn Store>, provider: Arc<ScriptedProvider>) -> Options {
+    pub(super) fn options(&self, store: Arc<dyn Store>, provider: Arc<ScriptedProvider>) -> Options {
         let mut options = Options::new(store, provider);
         options.models = Arc::new(FakeModels { keyless: Vec::new(), gone: Vec::new() });
         options.tools = self.tools();
@@ -204,12 +201,12 @@ impl World {
     }
 
     /// A process with a script.
-    pub async fn process(&self, script: Vec<Reply>) -> Process {
+    pub(super) async fn process(&self, script: Vec<Reply>) -> Process {
         self.process_with(script, |_| {}).await
     }
 
     /// A process with a script and other options.
-    pub async fn process_with(&self, script: Vec<Reply>, change: impl FnOnce(&mut Options)) -> Process {
+    pub(super) async fn process_with(&self, script: Vec<Reply>, change: impl FnOnce(&mut Options)) -> Process {
         let faults = FaultStore::new(self.store.clone());
         let provider = ScriptedProvider::new(script);
         let mut options = self.options(faults.clone(), provider.clone());
@@ -222,25 +219,25 @@ impl World {
     }
 
     /// The path of lane `main`, oldest first.
-    pub fn path(&self) -> Vec<Entry> {
+    pub(super) fn path(&self) -> Vec<Entry> {
         let tip = self.store.value(namespace::BRANCH_TIP, "main").unwrap();
         let start = tip.as_ref().and_then(Value::as_str).map(pirn::model::EntryId::new);
         self.store.branch(&BranchScan { start, order: Order::OldestFirst, ..BranchScan::default() }).unwrap()
     }
 
     /// The path in the notation of the cases: `u a r`, with `!err` and `!ab`.
-    pub fn tree(&self) -> String {
+    pub(super) fn tree(&self) -> String {
         let words: Vec<String> = self.path().iter().map(word).collect();
         words.join(" ")
     }
 
     /// The texts of the path, one an entry.
-    pub fn texts(&self) -> Vec<String> {
+    pub(super) fn texts(&self) -> Vec<String> {
         self.path().iter().map(text).collect()
     }
 
     /// Addresses that belong to open operations.
-    pub fn open_addresses(&self) -> Vec<String> {
+    pub(super) fn open_addresses(&self) -> Vec<String> {
         let mut found = Vec::new();
         for namespace in [
             namespace::OP_META,
@@ -258,31 +255,31 @@ impl World {
     }
 
     /// The state of the open operation.
-    pub fn state(&self) -> Value {
+    pub(super) fn state(&self) -> Value {
         let states = self.store.values(namespace::OP_STATE, "").unwrap();
-        states.into_iter().next().map(|(_, value)| value).unwrap_or(Value::Null)
+        states.into_iter().next().map_or(Value::Null, |(_, value)| value)
     }
 
-    pub fn results(&self) -> usize {
+    pub(super) fn results(&self) -> usize {
         self.store.values(namespace::RESULT, "").unwrap().len()
     }
 }
 
 impl Process {
-    pub async fn prompt(&self, text: &str) -> Ended {
+    pub(super) async fn prompt(&self, text: &str) -> Ended {
         self.until_killed(self.lane.prompt(text, Drive::default())).await
     }
 
-    pub async fn go_on(&self) -> Ended {
+    pub(super) async fn go_on(&self) -> Ended {
         self.go_on_with(Drive::default()).await
     }
 
-    pub async fn go_on_with(&self, drive: Drive) -> Ended {
+    pub(super) async fn go_on_with(&self, drive: Drive) -> Ended {
         self.until_killed(self.lane.continue_(drive)).await
     }
 
     /// Waits for a call, or for the kill that the store was told of.
-    pub async fn until_killed(&self, call: impl Future<Output = Result<Outcome, RunError>>) -> Ended {
+    pub(super) async fn until_killed(&self, call: impl Future<Output = Result<Outcome, RunError>>) -> Ended {
         tokio::select! {
             biased;
             () = self.faults.killed() => Ended::Killed,
@@ -294,7 +291,7 @@ impl Process {
     }
 }
 
-pub fn config(model: &str) -> LaneConfig {
+pub(super) fn config(model: &str) -> LaneConfig {
     LaneConfig {
         model: LaneModel { provider: "fake".to_owned(), model_id: model.to_owned() },
         thinking_level: None,
@@ -330,12 +327,12 @@ fn text(entry: &Entry) -> String {
 }
 
 /// A provider that answers what it is asked, whoever asks: a prompt with the first reply, a result with the second.
-pub struct Dialogue {
+pub(super) struct Dialogue {
     replies: Vec<Reply>,
 }
 
 impl Dialogue {
-    pub fn baseline() -> Arc<Self> {
+    pub(super) fn baseline() -> Arc<Self> {
         Arc::new(Self { replies: baseline() })
     }
 }
