@@ -319,3 +319,40 @@ fn a_process_ends_soon_behind_its_answer_whatever_its_children_do_out_05() {
     assert_eq!((output.code(), output.stdout.as_str()), (0, "OK\n"), "{output:?}");
     assert!(output.elapsed < GRACE * 2 + Duration::from_secs(2), "{:?}", output.elapsed);
 }
+
+#[test]
+fn another_shell_can_steer_a_run_add_to_it_and_end_it() {
+    let gate = Gate::new();
+    let server = Server::start([chat_text("one").wait(&gate), chat_text("two"), chat_text("three"), begun()]);
+    let place = Place::new();
+    let steer = |args: &[&str]| Pirn::new(["steer"].iter().chain(args).copied()).at(&place).run();
+    let running = Pirn::of_server(&server, ["--json", "a"]).at(&place).spawn();
+    assert!(server.wait_requests(1));
+    for args in [&["--follow-up", "last"][..], &["now"]] {
+        let output = steer(args);
+        assert_eq!((output.code(), output.stdout.as_str()), (0, ""), "{output:?}");
+    }
+    // Both are the run's before its reply is there.
+    running.wait_stdout("now");
+    gate.open();
+    let output = running.wait();
+    assert_eq!((output.code(), &output.result()["text"]), (0, &json!("three")), "{output:?}");
+    let said = ["user: a", "assistant: one", "user: now", "assistant: two", "user: last"];
+    assert_eq!(talk(&server.bodies()[2]), said);
+
+    let running = Pirn::of_server(&server, ["--json", "-c", "b"]).at(&place).spawn();
+    running.wait_stdout(HALF);
+    assert_eq!(steer(&["--abort"]).code(), 0);
+    let output = running.wait();
+    let result = output.result();
+    assert_eq!((output.code(), output.signal()), (130, None), "{output:?}");
+    assert_eq!((&result["reason"], &result["text"]), (&json!("interrupted"), &json!(HALF)));
+
+    // Where nothing runs, a message waits for the next run.
+    let server = Server::start([chat_text("more")]);
+    let output = steer(&["later"]);
+    assert!(output.code() == 0 && !output.stderr.is_empty(), "{output:?}");
+    let output = goes_on(&server, &place, &[]);
+    assert_eq!((output.code(), output.stdout.as_str()), (0, "more\n"), "{output:?}");
+    assert_eq!(talk(&server.bodies()[0])[5..], ["assistant: three", "user: b", "user: later"]);
+}
