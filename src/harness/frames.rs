@@ -206,7 +206,9 @@ impl FrameBuffer {
     pub(super) fn due_ms(&self) -> Option<u64> {
         let at_once = self.urgent || self.full || self.bytes >= FLUSH_BYTES;
         let wait_ms = if at_once { 0 } else { FLUSH_AFTER_MS };
-        (!self.frames.is_empty()).then(|| self.first_at_ms.saturating_add(wait_ms))
+        // That a reply has begun is not worth a batch of its own.
+        let only_start = self.blocks.is_empty();
+        (!self.frames.is_empty() && !only_start).then(|| self.first_at_ms.saturating_add(wait_ms))
     }
 
     /// The batch, which empties the buffer. `None` = nothing waits, or it would be more than the limit.

@@ -1,5 +1,5 @@
 //! Children of whole runs: signals while they work, what is left of them at the end and after a kill, what they see
-//! (OUT-22, PROC-04, PROC-05, PROC-08, MSG-04, MSG-05). Numbers of cases are those of `tests/cases/tools.md`.
+//! (OUT-22, PROC-04, PROC-05, PROC-08, MSG-01, MSG-04, MSG-05). Numbers of cases are those of `tests/cases/tools.md`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -211,7 +211,7 @@ fn a_command_that_ignores_its_signal_is_killed_after_the_grace_or_at_once_by_a_s
 }
 
 #[test]
-fn what_a_killed_run_left_is_stopped_before_the_session_goes_on_and_nothing_runs_twice_proc_05_case_97() {
+fn what_a_killed_run_left_is_stopped_before_the_session_goes_on_and_nothing_runs_twice_proc_05_case_97_msg_01() {
     let command = "echo ran >> ran; echo $$ > up; sleep 300 | sleep 300";
     let (server, place, running) = working(command, &[]);
     let group = recorded(&place);

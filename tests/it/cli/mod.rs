@@ -6,6 +6,7 @@ mod accounts;
 mod children;
 mod completions;
 mod continuing;
+mod durable;
 mod exit_codes;
 mod files;
 pub(crate) mod grammar;

@@ -173,7 +173,7 @@ fn the_events_file_gets_a_verdict_on_every_way_out_once_the_call_makes_sense() {
         (&["-m", "demo", "fail rate_limit"], 75, None),
         (&["-m", "demo", "stop length"], 3, None),
     ] {
-        let output = Pirn::new([&["--events", &file], args].concat()).run();
+        let output = Pirn::new([&["--events", &file], args].concat()).soon().run();
         assert_eq!(output.code(), code, "{args:?}: {}", output.stderr);
         let (all, last) = events(&place.text("e.jsonl"));
         assert_eq!(last["exitCode"], code, "{args:?}");
@@ -213,10 +213,10 @@ fn a_full_disk_under_the_events_lets_the_run_finish_and_is_1_storage() {
         assert!(!result["text"].as_str().unwrap().is_empty() && output.lines_of("agent_end").len() == 1);
     }
     // The first cause wins; what else is wrong is a warning.
-    let output = Pirn::demo(["--events", "/dev/full", "fail rate_limit"]).run();
+    let output = Pirn::demo(["--events", "/dev/full", "fail rate_limit"]).soon().run();
     assert_eq!(output.code(), 75);
     assert!(output.stderr.starts_with(&format!("pirn: warning: {failure}\npirn: rate_limit: ")), "{}", output.stderr);
-    let output = Pirn::demo(["--json", "--events", "/dev/full", "fail rate_limit"]).run();
+    let output = Pirn::demo(["--json", "--events", "/dev/full", "fail rate_limit"]).soon().run();
     assert_eq!((output.result()["exitCode"].as_i64(), output.lines_of("warning").len()), (Some(75), 1));
 }
 
@@ -278,13 +278,13 @@ fn the_answer_file_is_untouched_by_any_other_end() {
     let place = Place::new();
     let file = place.at("a.md");
     for words in ["fail rate_limit", "fail server", "fail refusal", "fail auth"] {
-        assert!(![0, 3].contains(&Pirn::demo(["-o", &file, words]).run().code()));
+        assert!(![0, 3].contains(&Pirn::demo(["-o", &file, words]).soon().run().code()));
         assert_eq!(place.names(), Vec::<String>::new(), "{words}: nothing is made");
     }
     std::fs::write(&file, "old").unwrap();
     let before = std::fs::metadata(&file).unwrap();
     for words in ["fail rate_limit", "fail refusal"] {
-        Pirn::demo(["-o", &file, words]).run();
+        Pirn::demo(["-o", &file, words]).soon().run();
     }
     let server = Server::start([Reply::raw("").hold()]);
     let running = Pirn::of_server(&server, ["-o", &file, "x"]).spawn();

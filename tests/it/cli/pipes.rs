@@ -73,7 +73,7 @@ fn a_pipe_without_a_reader_is_quiet_out12() {
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = Pirn::new(args.iter().copied()).stdout(writer).run();
+        let output = Pirn::new(args.iter().copied()).soon().stdout(writer).run();
         assert_eq!((output.code(), output.signal(), output.stderr.as_str()), (141, None, ""), "{args:?}");
     }
 }
@@ -90,7 +90,7 @@ fn a_failure_keeps_its_code_when_nobody_reads() {
     for (args, code) in rows {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = Pirn::new(args.iter().copied()).stdout(writer).run();
+        let output = Pirn::new(args.iter().copied()).soon().stdout(writer).run();
         assert_eq!(output.code(), code, "{args:?}");
         assert!(output.stderr.starts_with("pirn: "), "{output:?}");
     }
@@ -195,15 +195,15 @@ fn a_stderr_that_takes_nothing_changes_nothing() {
         (&["--max-turns", "1", "look"], 5, ""),
     ];
     for (args, code, stdout) in rows {
-        let closed = Pirn::demo(args.iter().copied()).script(r#"exec "$0" "$@" 2>&-"#).run();
+        let closed = Pirn::demo(args.iter().copied()).soon().script(r#"exec "$0" "$@" 2>&-"#).run();
         assert_eq!((closed.code(), closed.stdout.as_str()), (code, stdout), "{args:?}");
-        let full = Pirn::demo(args.iter().copied()).stderr(full_device()).run();
+        let full = Pirn::demo(args.iter().copied()).soon().stderr(full_device()).run();
         assert_eq!((full.code(), full.stdout.as_str()), (code, stdout), "{args:?}");
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let left = Pirn::demo(args.iter().copied()).stderr(writer).run();
+        let left = Pirn::demo(args.iter().copied()).soon().stderr(writer).run();
         assert_eq!((left.code(), left.stdout.as_str()), (code, stdout), "{args:?}");
-        let stream = Pirn::demo(["--json"].iter().chain(args).copied()).stderr(full_device()).run();
+        let stream = Pirn::demo(["--json"].iter().chain(args).copied()).soon().stderr(full_device()).run();
         assert_eq!(stream.code(), code);
         stream.result();
     }
@@ -487,7 +487,7 @@ fn text_in_a_pipe_means_success() {
     };
     let cases: Vec<(Vec<Reply>, i32)> = vec![(vec![broken()], 75), (tool_then_error(), 75), (vec![filtered()], 4)];
     for (replies, code) in cases {
-        let output: Output = Pirn::of_server(&Server::start(replies), ["x"]).run();
+        let output: Output = Pirn::of_server(&Server::start(replies), ["x"]).once().run();
         assert_eq!((output.code(), output.stdout.as_str()), (code, ""), "{output:?}");
     }
 }

@@ -55,7 +55,7 @@ fn streams_of_the_demo_model_fit_the_schema() {
         ["say hello", "call ls {}", "call nope {}", "look around", "stop length", "fail refusal", "fail timeout"]
     {
         for level in ["--json", "--json=messages", "--json=result"] {
-            let lines = Pirn::demo([level, prompt]).file("a.txt", "a").run().lines();
+            let lines = Pirn::demo([level, prompt]).soon().file("a.txt", "a").run().lines();
             check(&lines);
         }
     }
@@ -75,7 +75,8 @@ fn streams_of_a_server_fit_the_schema() {
         ),
         chunk(&json!({}), Some("tool_calls")),
     ];
-    let runs: [(&str, Vec<Reply>); 7] = [
+    let broken = || Reply::stream().event(&text_chunks("half")[1]).close();
+    let runs: [(&str, Vec<Reply>); 8] = [
         (
             "calls",
             vec![chat_tools(&[("read", json!({"file": "a.txt", "limit": "1"})), ("ls", json!({}))]), chat_text("done")],
@@ -88,24 +89,26 @@ fn streams_of_a_server_fit_the_schema() {
         ("thinking, and a reason nobody knows", vec![sse(&thinking)]),
         (
             "a refusal of the server",
-            vec![chat_error(429, "rate_limit_exceeded", "slow down").header("retry-after", "7")],
+            vec![chat_error(429, "rate_limit_exceeded", "slow down").header("retry-after", "700")],
         ),
         (
             "a prompt that is too long",
             vec![chat_error(400, "context_length_exceeded", "maximum context length is 10 tokens")],
         ),
-        ("a reply that breaks off", vec![Reply::stream().event(&text_chunks("half")[1]).close()]),
+        ("a reply that breaks off once", vec![broken(), chat_text("done")]),
+        ("a reply that breaks off every time", vec![broken(), broken(), broken(), broken()]),
     ];
     let mut seen = BTreeSet::new();
     for (name, replies) in runs {
         let server = Server::start(replies);
-        let lines = Pirn::of_server(&server, ["--json", "go"]).file("a.txt", "alpha\nbeta\n").run().lines();
+        let lines = Pirn::of_server(&server, ["--json", "go"]).soon().file("a.txt", "alpha\nbeta\n").run().lines();
         check(&lines);
+        server.assert_clean();
         assert_eq!(lines[0]["type"], "session", "{name}");
         seen.extend(kinds(&lines).into_iter().map(str::to_owned));
     }
     let missing: Vec<_> = grammar::FIELDS.iter().map(|(name, _)| *name).filter(|name| !seen.contains(*name)).collect();
-    // No tool reports progress here, nothing is confined, there is one model and nothing was left by a dead process.
+    // No tool reports progress here, nothing is confined, no model takes over and nothing was left by a dead process.
     let rare = "tool_execution_update permission_denied model_fallback recovery queue_update";
     assert_eq!(missing, rare.split(' ').collect::<Vec<_>>());
 }

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::kept::{entries, everything, messages, only, registers, rewrite, talk};
+use super::signals::until;
 use super::{Output, Pirn, Place};
 use crate::support::chat::{chat_error, chat_text, chat_tool};
 use crate::support::images::DOT;
@@ -387,6 +388,8 @@ fn one_process_goes_on_with_a_session_and_the_next_one_is_told_whom_to_wait_for_
     // A name that is being made is taken, too.
     let named = Pirn::of_server(&server, ["-s", "fresh", "x"]).at(&place).spawn();
     assert!(server.wait_requests(3));
+    // What is known of a reply before anything came of it is kept behind its request, soon.
+    until(|| place.sessions().iter().all(|file| std::fs::read_to_string(file).unwrap().contains("assistant_frame")));
     let (before, started) = (everything(&place), now());
     for (reference, pid) in [(file.to_str().unwrap(), one.id()), ("fresh", named.id())] {
         let output = Pirn::of_server(&server, ["-s", reference, "TWO"]).at(&place).run();
@@ -408,11 +411,11 @@ fn one_process_goes_on_with_a_session_and_the_next_one_is_told_whom_to_wait_for_
     assert!(grown.is_empty() && after.len() == before.len(), "{grown:?}");
     assert_eq!(server.requests().len(), 3);
 
-    // A killed process holds nothing.
+    // A killed process holds nothing, and what it was asked for comes first.
     one.signal(Signal::KILL);
     one.wait();
     good(Pirn::of_server(&server, ["-s", file.to_str().unwrap(), "THREE"]).at(&place));
-    assert_eq!(talk(server.bodies().last().unwrap())[2..], ["user: ONE", "user: THREE"]);
+    assert_eq!(talk(server.bodies().last().unwrap())[2..], ["user: ONE", "assistant: OK", "user: THREE"]);
     gate.open();
     assert_eq!(named.wait().stdout, "late\n");
 }
