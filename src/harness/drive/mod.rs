@@ -22,7 +22,6 @@ use super::phase::{self, Facts, cancel, checkpoint, start};
 use super::plan::Plan;
 use crate::model::{
     CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
-    Status,
 };
 use crate::port::{HookPoint, HookScope};
 

@@ -465,7 +465,7 @@ fn effects_have_intents(world: &World, process: &Process) {
     let steps = process.faults.steps();
     let mut starts: HashMap<String, usize> = HashMap::new();
     for item in process.mirror.told.lock().unwrap().iter().filter(|item| !item.event.recovery) {
-        let states = steps[..item.steps].iter().filter_map(|step| match step {
+        let mut states = steps[..item.steps].iter().filter_map(|step| match step {
             Step::Commit { writes, .. } => writes.iter().find_map(|write| match write {
                 Write::Set { namespace, value, .. } if namespace == namespace::OP_STATE => Some(value),
                 _ => None,
@@ -474,7 +474,7 @@ fn effects_have_intents(world: &World, process: &Process) {
         });
         match &item.event.event {
             Event::MessageStart { message } if is_pending(message) => {
-                let at = states.last().map(|state| state["at"].clone());
+                let at = states.next_back().map(|state| state["at"].clone());
                 assert_eq!(at, Some("assistant.effect_pending".into()), "I5: a reply begins");
             }
             Event::ToolStart { tool_call_id, .. } => {
@@ -501,7 +501,7 @@ fn begun(world: &World, batch: &Value, tool_call_id: &str) -> Vec<(String, u64)>
     let calls = batch["calls"].as_array().unwrap().iter().filter(|call| call["status"] != "planned");
     let of_id = calls.filter_map(|call| {
         let index = call["sourceIndex"].as_u64().unwrap();
-        match &reply.content[index as usize] {
+        match &reply.content[usize::try_from(index).unwrap()] {
             AssistantBlock::ToolCall(block) if block.id == tool_call_id => Some((id.to_owned(), index)),
             _ => None,
         }

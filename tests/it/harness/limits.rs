@@ -453,7 +453,8 @@ fn thinks() -> Reply {
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_reply_is_an_error_that_is_repeated_case_120() {
-    let empty: [(&str, fn() -> Reply); 3] = [
+    type Empty = (&'static str, fn() -> Reply);
+    let empty: [Empty; 3] = [
         ("no block", || Reply::blocks(Vec::new()).usage(usage())),
         ("thinking", thinks),
         ("white space", || say(" \n\t")),
