@@ -16,8 +16,8 @@ use super::error::OpenError;
 use super::memory::{LaneMemory, Open, StreamState};
 use crate::model::session::namespace;
 use crate::model::{
-    AssistantBlock, CallRecord, CallStatus, Entry, EntryBody, EntryId, Intent, LaneConfig, LaneState, Leaf, Message,
-    OperationMeta, OperationResult, OperationState, PendingEntry, RunId, ToolBatch,
+    AssistantBlock, AssistantMessage, CallRecord, CallStatus, Entry, EntryBody, EntryId, Intent, LaneConfig, LaneState,
+    Leaf, Message, OperationMeta, OperationResult, OperationState, PendingEntry, RunId, ToolBatch, ToolCall,
 };
 use crate::port::{BranchScan, Order, Store, StoreError};
 
@@ -27,7 +27,6 @@ use crate::port::{BranchScan, Order, Store, StoreError};
 /// A register or entry contradicts the others, a state is of a newer version, or the store fails.
 pub(super) fn lanes(store: &dyn Store) -> Result<BTreeMap<String, LaneMemory>, OpenError> {
     let mut lanes = BTreeMap::new();
-    let mut operations: HashSet<RunId> = HashSet::new();
     let names: Vec<String> = [namespace::BRANCH_TIP, namespace::LANE_CONFIG, namespace::LANE_STATE]
         .into_iter()
         .map(|namespace| store.values(namespace, ""))
@@ -40,14 +39,9 @@ pub(super) fn lanes(store: &dyn Store) -> Result<BTreeMap<String, LaneMemory>, O
         if lanes.contains_key(&name) {
             continue;
         }
-        let Some(lane) = lane(store, &name)? else { continue };
-        if let Some(open) = &lane.operation
-            && !operations.insert(open.id().clone())
-        {
-            let reason = format!("another lane works on operation {}, too", open.id());
-            return Err(corrupt(namespace::LANE_STATE, &name, reason));
+        if let Some(lane) = lane(store, &name)? {
+            lanes.insert(name, lane);
         }
-        lanes.insert(name, lane);
     }
     Ok(lanes)
 }
@@ -70,7 +64,7 @@ fn lane(store: &dyn Store, name: &str) -> Result<Option<LaneMemory>, OpenError> 
     };
     let tip = tip(store, name)?;
     let path = path(store, tip.as_ref())?;
-    let waiting = waiting(store, &state)?;
+    let waiting = waiting(store, name, &state)?;
     let last_result = last_result(store, &state)?.map(Arc::new);
     let operation = match &state.current_operation_id {
         Some(operation) => Some(operation_of(store, name, operation, &path)?),
@@ -98,14 +92,17 @@ pub(super) fn path(store: &dyn Store, tip: Option<&EntryId>) -> Result<Vec<Arc<E
     Ok(store.branch(&scan)?.into_iter().map(Arc::new).collect())
 }
 
-fn waiting(store: &dyn Store, state: &LaneState) -> Result<HashMap<EntryId, PendingEntry>, OpenError> {
+fn waiting(store: &dyn Store, lane: &str, state: &LaneState) -> Result<HashMap<EntryId, PendingEntry>, OpenError> {
     let mut waiting = HashMap::new();
     for item in &state.inbox {
         let id = item.entry_id.as_str();
+        unused(store, &item.entry_id, namespace::LANE_STATE, lane)?;
         let Some(payload) = register::<PendingEntry>(store, namespace::PENDING_ENTRY, id)? else {
             return Err(corrupt(namespace::PENDING_ENTRY, id, "a message that waits is missing"));
         };
-        waiting.insert(item.entry_id.clone(), payload);
+        if waiting.insert(item.entry_id.clone(), payload).is_some() {
+            return Err(corrupt(namespace::LANE_STATE, lane, format!("{id} waits twice")));
+        }
     }
     Ok(waiting)
 }
@@ -126,9 +123,8 @@ fn last_result(store: &dyn Store, state: &LaneState) -> Result<Option<OperationR
 
 fn operation_of(store: &dyn Store, lane: &str, id: &RunId, path: &[Arc<Entry>]) -> Result<Open, OpenError> {
     let key = id.as_str();
-    let Some(meta) = register::<OperationMeta>(store, namespace::OP_META, key)? else {
-        return Err(corrupt(namespace::OP_META, key, "the lane works on an operation that is not there"));
-    };
+    let meta = meta(store, key)?;
+    // It names one lane, so no two can work on one operation.
     if meta.operation_id != *id || meta.lane != lane {
         let reason = format!("it is that of operation {} of lane {:?}", meta.operation_id, meta.lane);
         return Err(corrupt(namespace::OP_META, key, reason));
@@ -136,7 +132,14 @@ fn operation_of(store: &dyn Store, lane: &str, id: &RunId, path: &[Arc<Entry>]) 
     let state = state(store, key)?;
     let Intent::Run { prompt_entry_ids, continuation: _ } = &meta.intent;
     exist(store, prompt_entry_ids.iter().chain(&meta.source_tip_id), namespace::OP_META, key)?;
-    exist(store, &state.latest_assistant_entry_id, namespace::OP_STATE, key)?;
+    if let Some(latest) = &state.latest_assistant_entry_id
+        && reply(path, latest).is_none()
+    {
+        return Err(corrupt(namespace::OP_STATE, key, format!("{latest} is no reply of its path")));
+    }
+    if store.value(namespace::RESULT, key)?.is_some() {
+        return Err(corrupt(namespace::RESULT, key, "the operation has ended, and its lane still works on it"));
+    }
     let mut staged = HashMap::new();
     match &state.leaf {
         Leaf::Starting => {}
@@ -146,7 +149,11 @@ fn operation_of(store: &dyn Store, lane: &str, id: &RunId, path: &[Arc<Entry>]) 
         }
         Leaf::AssistantPending(pending) => {
             exist(store, &pending.generation_context.trigger_entry_id, namespace::OP_STATE, key)?;
-            unused(store, &pending.response_entry_id, key)?;
+            unused(store, &pending.response_entry_id, namespace::OP_STATE, key)?;
+            unused(store, &pending.usage_id, namespace::OP_STATE, key)?;
+            if pending.usage_id == pending.response_entry_id {
+                return Err(corrupt(namespace::OP_STATE, key, "a reply and its usage have one id"));
+            }
         }
         Leaf::Tools { batch } => staged = batch_of(store, key, batch, path)?,
     }
@@ -156,6 +163,21 @@ fn operation_of(store: &dyn Store, lane: &str, id: &RunId, path: &[Arc<Entry>]) 
         return Err(corrupt(namespace::OP_STATE, key, reason));
     }
     Ok(Open { meta: Arc::new(meta), state, staged })
+}
+
+/// What an operation is for; one of a kind that is not known comes from a newer version.
+fn meta(store: &dyn Store, key: &str) -> Result<OperationMeta, OpenError> {
+    let Some(value) = store.value(namespace::OP_META, key)? else {
+        return Err(corrupt(namespace::OP_META, key, "the lane works on an operation that is not there"));
+    };
+    let kind = value.pointer("/intent/kind").and_then(Value::as_str).map(str::to_owned);
+    match (serde_json::from_value(value), kind) {
+        (Ok(meta), _) => Ok(meta),
+        (Err(_), Some(kind)) if !Intent::KINDS.contains(&kind.as_str()) => {
+            Err(OpenError::NeedsNewer { what: format!("an unfinished operation is a {kind:?}") })
+        }
+        (Err(error), _) => Err(corrupt(namespace::OP_META, key, error.to_string())),
+    }
 }
 
 /// The state of an operation; one whose word is not known comes from a newer version.
@@ -180,31 +202,60 @@ fn batch_of(
     batch: &ToolBatch,
     path: &[Arc<Entry>],
 ) -> Result<HashMap<EntryId, Arc<Message>>, OpenError> {
-    let entry = path.iter().rev().find(|entry| entry.id == batch.assistant_entry_id);
-    let reply = entry.and_then(|entry| match &entry.body {
-        EntryBody::Message { message, .. } => message.as_assistant(),
-        EntryBody::Custom { .. } | EntryBody::Other(_) => None,
-    });
-    let Some(reply) = reply else {
+    let Some(reply) = reply(path, &batch.assistant_entry_id) else {
         let reason = format!("the calls of {} are no reply of its path", batch.assistant_entry_id);
         return Err(corrupt(namespace::OP_STATE, key, reason));
     };
+    let wrong = |reason: String| Err(corrupt(namespace::OP_STATE, key, reason));
+    let calls: Vec<(usize, &ToolCall)> = reply.content.iter().enumerate().filter_map(call_block).collect();
+    if calls.len() != batch.calls.len() {
+        return wrong(format!("its reply has {} calls, and it knows of {}", calls.len(), batch.calls.len()));
+    }
     let mut staged = HashMap::new();
-    let mut last = None;
-    for call in &batch.calls {
-        if last.is_some_and(|last| last >= call.source_index) {
-            return Err(corrupt(namespace::OP_STATE, key, "its calls are not in order"));
+    let mut results = HashSet::new();
+    let mut is_behind = false;
+    for (call, (at, block)) in batch.calls.iter().zip(calls) {
+        let result = &call.result_entry_id;
+        if call.source_index != at {
+            return wrong(format!("a call stands in block {at} of its reply, not in {}", call.source_index));
         }
-        last = Some(call.source_index);
-        let Some(AssistantBlock::ToolCall(block)) = reply.content.get(call.source_index) else {
-            let reason = format!("block {} of its reply is no call", call.source_index);
-            return Err(corrupt(namespace::OP_STATE, key, reason));
-        };
-        if let Some(message) = call_of(store, key, batch, call, &block.id, &block.name)? {
-            staged.insert(call.result_entry_id.clone(), message);
+        if !results.insert(result) {
+            return wrong(format!("two calls have the result {result}"));
+        }
+        let is_placed = matches!(call.status, CallStatus::Completed { .. });
+        if is_placed && is_behind {
+            return wrong(format!("the result {result} is placed before that of an earlier call"));
+        }
+        is_behind |= !is_placed;
+        if let Some(message) = call_of(store, key, batch, call, block, path)? {
+            staged.insert(result.clone(), message);
         }
     }
-    Ok(staged)
+    if is_behind { Ok(staged) } else { wrong("all its calls have their results".to_owned()) }
+}
+
+/// A reply on a path.
+fn reply<'a>(path: &'a [Arc<Entry>], id: &EntryId) -> Option<&'a AssistantMessage> {
+    message(path, id)?.as_assistant()
+}
+
+fn message<'a>(path: &'a [Arc<Entry>], id: &EntryId) -> Option<&'a Message> {
+    match &path.iter().rev().find(|entry| entry.id == *id)?.body {
+        EntryBody::Message { message, .. } => Some(message),
+        EntryBody::Custom { .. } | EntryBody::Other(_) => None,
+    }
+}
+
+fn call_block((at, block): (usize, &AssistantBlock)) -> Option<(usize, &ToolCall)> {
+    match block {
+        AssistantBlock::ToolCall(call) => Some((at, call)),
+        _ => None,
+    }
+}
+
+/// Whether a message is the result of a call.
+fn answers(message: Option<&Message>, call: &ToolCall) -> bool {
+    matches!(message, Some(Message::ToolResult(found)) if found.tool_call_id == call.id && found.tool_name == call.name)
 }
 
 /// Checks one call; gives its result where that waits for its place.
@@ -213,14 +264,14 @@ fn call_of(
     key: &str,
     batch: &ToolBatch,
     call: &CallRecord,
-    id: &str,
-    name: &str,
+    block: &ToolCall,
+    path: &[Arc<Entry>],
 ) -> Result<Option<Arc<Message>>, OpenError> {
     let result = &call.result_entry_id;
     match call.status {
-        CallStatus::Planned => unused(store, result, key).map(|()| None),
+        CallStatus::Planned => unused(store, result, namespace::OP_STATE, key).map(|()| None),
         CallStatus::EffectPending { .. } => {
-            unused(store, result, key)?;
+            unused(store, result, namespace::OP_STATE, key)?;
             let args = format!("{key}:{}:{}", batch.turn_id, call.source_index);
             match store.value(namespace::TOOL_ARGS, &args)? {
                 Some(_) => Ok(None),
@@ -228,16 +279,18 @@ fn call_of(
             }
         }
         CallStatus::OutcomeReady { .. } => {
-            unused(store, result, key)?;
+            unused(store, result, namespace::OP_STATE, key)?;
             let waiting: Option<PendingEntry> = register(store, namespace::PENDING_ENTRY, result.as_str())?;
-            match waiting.as_ref().and_then(PendingEntry::message).map(|message| (message, &**message)) {
-                Some((message, Message::ToolResult(found))) if found.tool_call_id == id && found.tool_name == name => {
-                    Ok(Some(Arc::clone(message)))
-                }
+            match waiting.as_ref().and_then(PendingEntry::message) {
+                Some(message) if answers(Some(message), block) => Ok(Some(Arc::clone(message))),
                 _ => Err(corrupt(namespace::PENDING_ENTRY, result.as_str(), "the result of a call is missing")),
             }
         }
-        CallStatus::Completed { .. } => exist(store, [result], namespace::OP_STATE, key).map(|()| None),
+        CallStatus::Completed { .. } if answers(message(path, result), block) => Ok(None),
+        CallStatus::Completed { .. } => {
+            let reason = format!("{result} is not the result of the call {}", block.id);
+            Err(corrupt(namespace::OP_STATE, key, reason))
+        }
     }
 }
 
@@ -261,10 +314,10 @@ fn exist<'a>(
     }
 }
 
-/// Refuses a reserved id that has an entry already.
-fn unused(store: &dyn Store, id: &EntryId, key: &str) -> Result<(), OpenError> {
+/// Refuses an id that is meant for an entry to come and has one already.
+fn unused(store: &dyn Store, id: &EntryId, namespace: &str, key: &str) -> Result<(), OpenError> {
     match store.entries(std::slice::from_ref(id))?.first() {
-        Some(Some(_)) => Err(corrupt(namespace::OP_STATE, key, format!("{id} is reserved and has an entry"))),
+        Some(Some(_)) => Err(corrupt(namespace, key, format!("{id} is still to come and has an entry"))),
         Some(None) | None => Ok(()),
     }
 }

@@ -56,6 +56,9 @@ pub enum Intent {
 }
 
 impl Intent {
+    /// All words of `kind` that this version can drive.
+    pub const KINDS: [&'static str; 1] = ["run"];
+
     /// The word of its kind.
     pub fn kind(&self) -> &'static str {
         match self {
