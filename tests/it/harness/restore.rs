@@ -18,7 +18,7 @@ const NOWHERE: &str = "01900000-0000-7000-8000-ffffffffffff";
 enum Left {
     /// Behind a run.
     Idle,
-    /// Behind TXn of the baseline.
+    /// Behind the n-th transaction of the baseline.
     Baseline(usize),
     /// In the wait for a second attempt.
     Waiting,
