@@ -73,7 +73,7 @@ fn a_pipe_without_a_reader_is_quiet_out12() {
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = Pirn::new(args.iter().copied()).soon().stdout(writer).run();
+        let output = Pirn::new(args.iter().copied()).stdout(writer).run();
         assert_eq!((output.code(), output.signal(), output.stderr.as_str()), (141, None, ""), "{args:?}");
     }
 }
