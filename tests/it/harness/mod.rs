@@ -1,7 +1,9 @@
 //! The durable harness, by the numbered cases of `tests/cases/engine.md`.
 
+mod abort;
 mod baseline;
 mod endings;
+mod inbox;
 mod invariants;
 mod limits;
 mod recovery;
