@@ -3,6 +3,7 @@
 mod abort;
 mod baseline;
 mod endings;
+mod hooks;
 mod inbox;
 mod invariants;
 mod limits;
