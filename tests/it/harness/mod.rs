@@ -10,7 +10,6 @@ mod limits;
 mod recovery;
 mod restore;
 mod retry;
-mod storage;
 mod tools;
 mod watch;
 mod world;
