@@ -442,7 +442,6 @@ impl Lane {
                 view.retry = Some(RetryView {
                     attempt: *next_attempt,
                     max_attempts: generation_context.retry_policy.max_attempts,
-                    delay_ms: not_before.saturating_sub(self.core.options.clock.now_ms()),
                     not_before: *not_before,
                     error_message: error_message.clone(),
                 });

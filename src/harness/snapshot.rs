@@ -31,7 +31,8 @@ pub struct Snapshot {
     pub operation: Option<OperationView>,
     /// What waits for its place, in order.
     pub queues: Vec<Queued>,
-    /// Nothing more can be written; what is open stays so until the session is opened again.
+    /// Nothing more can be written; what is open stays so until the session is opened again. What was stored and not
+    /// told before the fault is in it.
     pub faulted: bool,
 }
 
@@ -66,7 +67,6 @@ pub struct RetryView {
     /// The coming one.
     pub attempt: u32,
     pub max_attempts: u32,
-    pub delay_ms: u64,
     /// Milliseconds since 1970.
     pub not_before: u64,
     /// Of the failed attempt.
@@ -143,11 +143,10 @@ impl OperationView {
                 self.streaming = None;
                 self.running_tools.clear();
             }
-            Event::RetryScheduled { attempt, max_attempts, delay_ms, not_before, error_message } => {
+            Event::RetryScheduled { attempt, max_attempts, delay_ms: _, not_before, error_message } => {
                 self.retry = Some(RetryView {
                     attempt: *attempt,
                     max_attempts: *max_attempts,
-                    delay_ms: *delay_ms,
                     not_before: *not_before,
                     error_message: error_message.clone(),
                 });

@@ -6,7 +6,10 @@
 //!
 //! Must not know: what a step decides.
 
+mod calls;
 mod generate;
+mod interrupted;
+mod memos;
 mod recover;
 mod tools;
 

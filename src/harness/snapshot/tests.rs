@@ -186,7 +186,7 @@ fn retry_scheduled() -> Event {
 }
 
 fn retry() -> RetryView {
-    RetryView { attempt: 2, max_attempts: 4, delay_ms: 100, not_before: 1_100, error_message: "busy".to_owned() }
+    RetryView { attempt: 2, max_attempts: 4, not_before: 1_100, error_message: "busy".to_owned() }
 }
 
 fn operation_abort() -> Event {
