@@ -11,6 +11,7 @@ use pirn::testing::{CountingTool, Reply, call};
 use pirn::turn::texts;
 use serde_json::{Value, json};
 
+use super::invariants::check;
 use super::recovery::{blocks, killed_after, result_at, told};
 use super::watch::Watch;
 use super::world::{World, baseline, calls, echo, say, usage};
@@ -458,4 +459,27 @@ async fn a_batch_that_a_continued_run_began_itself_is_no_recovery_case_13() {
     let recovered: Vec<String> = next.heard.names().into_iter().filter(|name| name.ends_with(" R")).collect();
     assert_eq!(recovered, ["run_resume R", "turn_start R"]);
     assert_eq!(world.texts()[2..], ["slow was cancelled", "slow was cancelled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_under_an_abort_is_shown_as_it_is_stored_i13() {
+    let world = World::new().await;
+    let process = world
+        .process_with(vec![calls(vec![slow("c1"), boom("c2")])], |options| {
+            let slow = CountingTool::slow().terminating().counted(&world.executions);
+            let stuck = CountingTool::stuck().named("boom").counted(&world.executions);
+            options.tools[1] = Arc::new(stuck);
+            options.tools[2] = Arc::new(slow);
+        })
+        .await;
+    let abort = async {
+        // Longer than anything but the calls takes.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.executions.count(), 2);
+        process.lane.abort(CancelCause::Int).await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(process.prompt("go"), abort);
+    assert_eq!(ended.result().status, Status::Aborted);
+    // At every event, the one between the ends of the two calls included.
+    check(&world, &[&process]);
 }
