@@ -19,7 +19,7 @@ use crate::provider::http::ResponseBody;
 use crate::provider::wire::Decoder;
 
 /// Bytes decoded before everything else of the process (signals, timers) gets its turn.
-const SLICE_BYTES: usize = 64 * 1024;
+const SLICE_BYTES: usize = 192 * 1024;
 
 /// What to do when a connection breaks after the server said why the reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
