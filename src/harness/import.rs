@@ -12,22 +12,44 @@ use super::core::{Core, Halt};
 use super::drive;
 use super::lane::plan_queue;
 use crate::model::{CancelCause, EntryId, Event, InboxKind, LaneEvent, Message, PendingEntry, RunId, UserMessage};
-use crate::port::{SpoolItem, SpoolKind};
+use crate::port::{Inbox, SpoolItem, SpoolKind};
 
 /// How often the spool is looked at while a run goes on.
 pub(super) const SPOOL_EVERY: Duration = Duration::from_millis(200);
 
+/// Looks of one import: somebody who goes on leaving things does not hold up a run for ever.
+const LOOKS_MAX: usize = 1_000;
+
 /// Takes in everything that lies there for a lane.
 pub(super) async fn spool(core: &Core, lane: &str) -> Result<(), Halt> {
     let Some(inbox) = &core.options.inbox else { return Ok(()) };
-    let polled = inbox.poll();
-    let name: Arc<str> = Arc::from(lane);
-    for message in polled.warnings {
-        let event = Event::Warning { code: "inbox".to_owned(), message };
-        core.bus.push(LaneEvent { lane: Arc::clone(&name), recovery: false, event });
+    for _ in 0..LOOKS_MAX {
+        if !look(core, &**inbox, lane).await? {
+            break;
+        }
     }
-    for item in polled.items.into_iter().filter(|item| item.lane == lane) {
+    Ok(())
+}
+
+/// Takes in what one look finds; whether there may be more.
+async fn look(core: &Core, inbox: &dyn Inbox, lane: &str) -> Result<bool, Halt> {
+    let polled = inbox.poll();
+    let warn = |message| {
+        let event = Event::Warning { code: "inbox".to_owned(), message };
+        core.bus.push(LaneEvent { lane: Arc::from(lane), recovery: false, event });
+    };
+    polled.warnings.into_iter().for_each(warn);
+    let mut taken = false;
+    for item in polled.items {
         let SpoolItem { id, at, what, .. } = item;
+        if item.lane != lane {
+            // It would stand before what comes behind it for ever. Other lanes take in what is theirs.
+            if !core.memory().lanes.contains_key(&item.lane) {
+                inbox.refuse(&id, &format!("there is no lane {:?}", item.lane)).into_iter().for_each(warn);
+                taken = true;
+            }
+            continue;
+        }
         match what {
             SpoolKind::Steer(message) => queue(core, lane, &id, InboxKind::Steer, message).await?,
             SpoolKind::FollowUp(message) => queue(core, lane, &id, InboxKind::FollowUp, message).await?,
@@ -39,8 +61,9 @@ pub(super) async fn spool(core: &Core, lane: &str) -> Result<(), Halt> {
         }
         core.bus.barrier().await?;
         inbox.ack(&id);
+        taken = true;
     }
-    Ok(())
+    Ok(taken)
 }
 
 /// Looks at the spool again and again, until what it finds can not be stored.

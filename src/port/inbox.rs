@@ -39,11 +39,14 @@ pub struct Polled {
 
 /// Where other processes leave messages. Looking never waits.
 pub trait Inbox: Send + Sync {
-    /// Everything that lies there.
+    /// What lies there, the oldest first. There may be more than one look takes.
     fn poll(&self) -> Polled;
 
     /// Takes an item away; one that is gone already is no error.
     fn ack(&self, id: &EntryId);
+
+    /// Puts an item aside that can never be taken in. Gives what a warning says about it.
+    fn refuse(&self, id: &EntryId, reason: &str) -> Option<String>;
 }
 
 /// Nobody can leave anything.
@@ -56,4 +59,8 @@ impl Inbox for NoInbox {
     }
 
     fn ack(&self, _: &EntryId) {}
+
+    fn refuse(&self, _: &EntryId, _: &str) -> Option<String> {
+        None
+    }
 }

@@ -392,7 +392,7 @@ fn fields(line: &mut Line<'_>, event: &Event) {
             line.warning(code, &message);
         }
         Event::Warning { code, message } => line.warning(code, message),
-        Event::Fault { error } => line.warning(error.kind.as_str(), &error.message),
+        Event::Fault { error } => line.warning(error.code.as_deref().unwrap_or(error.kind.as_str()), &error.message),
         Event::OperationAbort { .. }
         | Event::RetryStart { .. }
         | Event::EntryAdded { .. }

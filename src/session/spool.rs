@@ -379,6 +379,13 @@ impl Inbox for Spool {
             Err(_) => self.memory().pass_over(name.into()),
         }
     }
+
+    fn refuse(&self, id: &EntryId, reason: &str) -> Option<String> {
+        if !is_id(id.as_str().as_bytes()) {
+            return None;
+        }
+        self.put_aside(&mut self.memory(), format!("{id}{ITEM_END}").into(), reason)
+    }
 }
 
 /// What stands before an ending, which may be nothing.

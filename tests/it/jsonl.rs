@@ -334,7 +334,12 @@ fn usage_queues_warnings_and_faults_have_their_lines() {
         Event::MessageUpdate { index: 0, event: BlockEvent::TextDelta("x".to_owned()), usage: Some(Box::new(usage)) },
         Event::QueueUpdate { queues },
         Event::Warning { code: "max_turns".to_owned(), message: "80 %".to_owned() },
-        Event::Fault { error: ErrorRecord::new(ErrorKind::Storage, "disk full") },
+        Event::Fault {
+            error: ErrorRecord {
+                code: Some("commit_failed".to_owned()),
+                ..ErrorRecord::new(ErrorKind::Storage, "disk full")
+            },
+        },
         Event::TurnEnd { turn: 2, message: None, tool_results: Vec::new() },
     ];
     let lines = encoded(&events);
@@ -342,7 +347,7 @@ fn usage_queues_warnings_and_faults_have_their_lines() {
     assert_eq!(lines[1]["steering"][0]["content"][0]["text"], "later");
     assert_eq!(lines[1]["followUp"], json!([]));
     assert_eq!((&lines[2]["type"], &lines[2]["code"]), (&json!("warning"), &json!("max_turns")));
-    assert_eq!((&lines[3]["type"], &lines[3]["code"]), (&json!("warning"), &json!("storage")));
+    assert_eq!((&lines[3]["type"], &lines[3]["code"]), (&json!("warning"), &json!("commit_failed")));
     assert_eq!((&lines[4]["message"], &lines[4]["toolResults"]), (&Value::Null, &json!([])));
 }
 

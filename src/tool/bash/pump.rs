@@ -225,14 +225,13 @@ impl Pump {
             // What was held back is shown as it is: the text ends here.
             let held = self.masker.held().to_vec();
             self.finish_view(&held);
-            let settle = match keep {
-                Keep::File => Spill::promise,
-                Keep::Nothing => Spill::discard,
-            };
-            self.spill(settle).await;
+            match keep {
+                Keep::File => self.spill(Spill::promise).await,
+                Keep::Nothing => self.discard().await,
+            }
             self.tell(keep == Keep::Nothing);
         } else {
-            self.spill(Spill::discard).await;
+            self.discard().await;
         }
         self.is_shown = true;
     }
@@ -241,7 +240,7 @@ impl Pump {
         if !self.is_shown {
             self.finish_view(&[]);
             if !self.feed.view().is_cut() {
-                self.spill(Spill::discard).await;
+                self.discard().await;
             }
         }
         self.tell(true);
@@ -252,6 +251,14 @@ impl Pump {
         self.cleaner.feed(last, &mut *view);
         self.cleaner.finish(&mut *view);
         view.finish();
+    }
+
+    /// The file is not needed. Most commands have none, and nothing blocks then.
+    async fn discard(&mut self) {
+        match &mut self.spill {
+            Some(spill) if !spill.has_file() => spill.discard(),
+            _ => self.spill(Spill::discard).await,
+        }
     }
 
     /// Works on the file where it may block.

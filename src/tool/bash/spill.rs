@@ -181,6 +181,11 @@ impl Spill {
         }
     }
 
+    /// Whether there is a file.
+    pub(super) fn has_file(&self) -> bool {
+        matches!(self.state, State::Open { .. } | State::Full { .. })
+    }
+
     /// Takes the next bytes; makes the file once it `is_needed` or there is too much to hold.
     pub(super) fn add(&mut self, bytes: &[u8], is_needed: bool) {
         match &mut self.state {
