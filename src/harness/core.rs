@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::{Fault, OpenError};
 use super::gate::Gate;
-use super::memory::LaneMemory;
+use super::memory::{LaneMemory, Open};
 use super::options::Options;
 use super::phase::Facts;
 use super::plan::Plan;
@@ -18,7 +18,7 @@ use super::publish::Bus;
 use super::restore;
 use crate::model::session::namespace;
 use crate::model::{Event, LaneEvent, MessageBuilder, RetryPolicy, RunId, StoredOptions};
-use crate::port::{Hooks, Stats, Tool};
+use crate::port::{Credential, Hooks, Stats, Tool};
 use crate::turn::ActiveTool;
 
 /// What all handles on a session share.
@@ -130,6 +130,7 @@ impl Core {
                 return Err(Halt::Fault(Fault::broken(format!("there is no lane {lane:?}"))).into());
             };
             let leftovers = || self.leftovers(memory);
+            let has_key = |provider: &str| matches!(self.options.models.credential(provider), Credential::Present);
             let facts = Facts {
                 now: self.options.clock.now_ms(),
                 ids: &*self.options.ids,
@@ -138,11 +139,16 @@ impl Core {
                 options: &self.stored_options,
                 projectors: &self.options.projectors,
                 leftovers: &leftovers,
+                has_key: &has_key,
             };
             plan(memory, &facts)?
         };
-        if let Some(plan) = plan {
-            self.commit(&mut line, lane, plan).await?;
+        if let Some(plan) = plan
+            && let Err(halt) = self.commit(&mut line, lane, plan).await
+        {
+            drop(line);
+            self.bus.abandon_unless_told().await;
+            return Err(halt.into());
         }
         Ok(answer)
     }
@@ -176,15 +182,45 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the session for writing, and says so.
+    /// Ends the session for writing, and says so on every lane.
     fn fault(&self, fault: Fault) -> Halt {
-        self.memory().fault = Some(fault.clone());
-        for (lane, gate) in self.drives().iter() {
-            gate.begin_abort();
-            gate.signal_abort();
+        let lanes: Vec<Arc<str>> = {
+            let mut memory = self.memory();
+            memory.fault = Some(fault.clone());
+            memory.lanes.values().map(|lane| Arc::clone(&lane.name)).collect()
+        };
+        self.shut_gates();
+        for lane in lanes {
             let event = Event::Fault { error: fault.record() };
-            self.bus.push(LaneEvent { lane: Arc::from(lane.as_str()), recovery: false, event });
+            self.bus.push(LaneEvent { lane, recovery: false, event });
         }
+        Halt::Fault(fault)
+    }
+
+    /// Nothing starts any more, and what runs is told to end.
+    fn shut_gates(&self) {
+        self.drives().values().for_each(|gate| gate.shut());
+    }
+
+    /// Everything committed so far is on the disk when it returns. If that fails, the session has ended for writing.
+    pub(super) async fn barrier(&self) -> Result<(), Halt> {
+        match self.bus.barrier().await {
+            Ok(()) => Ok(()),
+            Err(fault) => Err(self.stop_and_tell(fault).await),
+        }
+    }
+
+    /// Tells what waits, unless somebody tells already, who then tells this, too.
+    pub(super) async fn nudge(&self) -> Result<(), Halt> {
+        match self.bus.nudge().await {
+            Ok(()) => Ok(()),
+            Err(fault) => Err(self.stop_and_tell(fault).await),
+        }
+    }
+
+    async fn stop_and_tell(&self, fault: Fault) -> Halt {
+        let fault = self.stop(fault).await;
+        self.bus.abandon_unless_told().await;
         Halt::Fault(fault)
     }
 
@@ -198,10 +234,11 @@ impl Core {
         })
     }
 
-    /// Nothing is written from now on.
+    /// Nothing is written or started from now on, and what runs is told to end.
     pub(super) async fn close(&self) {
         let _alone = self.line.lock().await;
         self.memory().closed = true;
+        self.shut_gates();
     }
 
     /// Adds a lane with the transaction that makes it.
@@ -232,6 +269,14 @@ impl Core {
             OpenError::Storage(error) => Halt::Fault(Fault::of_store(error)),
             _ => Halt::Fault(Fault::broken(error.to_string())),
         })?;
+        for name in
+            found.iter().filter(|(_, lane)| lane.operation.as_ref().is_some_and(Open::cancelled)).map(|(name, _)| name)
+        {
+            // Who asked for its end was dropped before it knew of that.
+            if let Some(gate) = self.drives().get(name) {
+                gate.shut();
+            }
+        }
         let mut memory = self.memory();
         for (name, mut lane) in found {
             if let Some(old) = memory.lanes.get(&name) {
@@ -240,6 +285,8 @@ impl Core {
             memory.lanes.insert(name, lane);
         }
         memory.stats = self.options.store.stats();
+        // What was found may not be synced.
+        self.bus.committed();
         Ok(())
     }
 

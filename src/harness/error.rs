@@ -11,7 +11,7 @@ use crate::port::StoreError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
-    /// `commit_failed`, `foreign_write`, `corrupt_session` or `harness_fault`.
+    /// `commit_failed`, `foreign_write`, `corrupt_session`, `needs_newer` or `harness_fault`.
     pub code: &'static str,
     pub message: String,
     kind: ErrorKind,
@@ -127,6 +127,8 @@ pub enum InvalidMessage {
     Empty,
     #[error("a reply that is still streaming can not be stored")]
     PendingAssistant,
+    #[error("one message at a time can be queued")]
+    Several,
 }
 
 /// Why a message was not queued.

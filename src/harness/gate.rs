@@ -5,17 +5,18 @@
 //!
 //! Must not know: operations, stores.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 /// One gate for one drive.
 #[derive(Debug)]
 pub(super) struct Gate {
-    state: Mutex<State>,
+    state: watch::Sender<State>,
     token: CancellationToken,
-    durable: watch::Sender<bool>,
+    /// The operation was changed by somebody else than its drive.
+    changed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,46 +24,59 @@ enum State {
     Open,
     /// An abort is on its way to the store.
     Aborting,
+    /// It is there, or nothing can be stored any more.
+    Shut,
 }
 
-/// Nothing starts any more. Whoever gets this waits for [`Gate::durable`] and looks at the operation again.
+/// Nothing starts any more. Whoever gets this waits for [`Gate::settled`] and looks at the operation again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shut;
 
+/// An abort on its way. Where it is dropped on the way, the gate opens again.
+#[derive(Debug)]
+pub(super) struct Underway(Arc<Gate>);
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.move_from(State::Aborting, State::Open);
+    }
+}
+
 impl Gate {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State::Open), token: CancellationToken::new(), durable: watch::Sender::new(false) }
+        Self { state: watch::Sender::new(State::Open), token: CancellationToken::new(), changed: Notify::new() }
     }
 
     /// Asked directly before anything outside starts, without a wait in between. Gives the token that ends it.
     pub(super) fn admit(&self) -> Result<CancellationToken, Shut> {
-        match *self.lock() {
+        match *self.state.borrow() {
             State::Open => Ok(self.token.clone()),
-            State::Aborting => Err(Shut),
+            State::Aborting | State::Shut => Err(Shut),
         }
     }
 
     /// Lets nothing start from now on. The abort is not stored yet.
-    pub(super) fn begin_abort(&self) {
-        *self.lock() = State::Aborting;
+    pub(super) fn begin_abort(self: &Arc<Self>) -> Underway {
+        self.move_from(State::Open, State::Aborting);
+        Underway(Arc::clone(self))
     }
 
-    /// The abort is stored: what runs is told to end.
-    pub(super) fn signal_abort(&self) {
-        self.durable.send_replace(true);
+    /// The abort is stored, or nothing can be stored any more: what runs is told to end.
+    pub(super) fn shut(&self) {
+        self.state.send_replace(State::Shut);
         self.token.cancel();
     }
 
-    /// The abort could not be stored: who waits for it goes on and finds why.
-    pub(super) fn give_up(&self) {
-        self.durable.send_replace(true);
+    /// Waits while an abort is on its way to the store.
+    pub(super) async fn settled(&self) {
+        let mut state = self.state.subscribe();
+        // The sender lives as long as the gate does.
+        let _known = state.wait_for(|state| *state != State::Aborting).await;
     }
 
-    /// Waits until the abort is stored.
-    pub(super) async fn durable(&self) {
-        let mut durable = self.durable.subscribe();
-        // The sender lives as long as the gate does.
-        let _stored = durable.wait_for(|stored| *stored).await;
+    /// Nothing starts any more, and what runs was told to end.
+    pub(super) fn is_shut(&self) -> bool {
+        *self.state.borrow() == State::Shut
     }
 
     /// Fires after the abort is durable.
@@ -70,7 +84,47 @@ impl Gate {
         &self.token
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Wakes the drive where it waits for a time to come.
+    pub(super) fn notify_changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Somebody else has changed the operation since this was last waited for.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn move_from(&self, from: State, to: State) {
+        self.state.send_if_modified(|state| {
+            let moves = *state == from;
+            if moves {
+                *state = to;
+            }
+            moves
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Gate, Shut};
+
+    #[tokio::test]
+    async fn an_abort_that_is_dropped_on_its_way_leaves_the_gate_open_and_one_that_is_stored_does_not() {
+        let gate = Arc::new(Gate::new());
+        let underway = gate.begin_abort();
+        assert_eq!(gate.admit().map(drop), Err(Shut));
+        let waits = gate.settled();
+        drop(underway);
+        waits.await;
+        assert!(gate.admit().is_ok());
+        let underway = gate.begin_abort();
+        gate.shut();
+        drop(underway);
+        gate.settled().await;
+        assert_eq!(gate.admit().map(drop), Err(Shut));
+        assert!(gate.token().is_cancelled());
     }
 }

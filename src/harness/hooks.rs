@@ -175,8 +175,13 @@ impl Chain<'_> {
         Ok((messages, system_prompt))
     }
 
-    /// What sees the body of a request: `first`, then every hook that asks for it.
-    pub(super) fn payload_observer(&self, first: Option<OnPayload>) -> Option<OnPayload> {
+    /// What sees the body of a request: `first`, then every hook that asks for it. One that panics is passed over, and
+    /// `failed` is told its name and why.
+    pub(super) fn payload_observer(
+        &self,
+        first: Option<OnPayload>,
+        failed: impl Fn(&str, String) + Send + Sync + 'static,
+    ) -> Option<OnPayload> {
         let hooks = self.at(HookPoint::BeforePayload);
         if hooks.is_empty() {
             return first;
@@ -185,7 +190,10 @@ impl Chain<'_> {
             let mut replaced = first.as_ref().and_then(|first| first(payload));
             for hook in &hooks {
                 let seen = replaced.as_ref().unwrap_or(payload);
-                replaced = hook.before_payload(seen).or(replaced);
+                match std::panic::catch_unwind(AssertUnwindSafe(|| hook.before_payload(seen))) {
+                    Ok(answer) => replaced = answer.or(replaced),
+                    Err(_) => failed(hook.name(), "it panicked".to_owned()),
+                }
             }
             replaced
         }))

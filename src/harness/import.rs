@@ -59,7 +59,7 @@ async fn look(core: &Core, inbox: &dyn Inbox, lane: &str) -> Result<bool, Halt> 
                 }
             }
         }
-        core.bus.barrier().await?;
+        core.barrier().await?;
         inbox.ack(&id);
         taken = true;
     }
@@ -73,8 +73,8 @@ pub(super) async fn watch(core: &Core, lane: &str) -> Halt {
         if let Err(halt) = spool(core, lane).await {
             return halt;
         }
-        if let Err(fault) = core.bus.nudge().await {
-            return Halt::Fault(fault);
+        if let Err(halt) = core.nudge().await {
+            return halt;
         }
     }
 }

@@ -80,7 +80,11 @@ impl Input {
 
     /// The one message of a queue.
     fn into_message(self, now: u64) -> Result<Message, InvalidMessage> {
-        let message = self.into_messages(now).into_iter().next().ok_or(InvalidMessage::Empty)?;
+        let mut messages = self.into_messages(now);
+        let message = messages.pop().ok_or(InvalidMessage::Empty)?;
+        if !messages.is_empty() {
+            return Err(InvalidMessage::Several);
+        }
         match &message {
             Message::User(user) if is_blank(&user.content) => Err(InvalidMessage::Empty),
             Message::Assistant(reply) if reply.stop_reason == StopReason::Pending => {
@@ -149,6 +153,8 @@ impl Lane {
         if messages.is_empty() {
             return Err(RunError::InvalidMessage { reason: InvalidMessage::Empty });
         }
+        // What others left before comes before.
+        import::spool(&self.core, &self.name).await?;
         self.accept(messages, follow_ups).await?;
         self.drive(claim, drive, false).await
     }
@@ -211,7 +217,7 @@ impl Lane {
         } else {
             run.await
         };
-        self.core.live().remove(&*self.name);
+        drop(claim);
         Ok(ended?)
     }
 
@@ -280,7 +286,7 @@ impl Lane {
     /// Queues a message for the next request; idle or running.
     ///
     /// # Errors
-    /// The message is empty, or the session can not be written any more.
+    /// The message is empty or more than one, or the session can not be written any more.
     pub async fn steer(&self, input: impl Into<Input> + Send) -> Result<EntryId, QueueError> {
         self.queue(InboxKind::Steer, input.into()).await
     }
@@ -308,8 +314,8 @@ impl Lane {
         let id = EntryId::new(options.ids.next_id());
         let payload = PendingEntry::Message { payload: Arc::new(message) };
         self.core.job(&self.name, |lane, _| Ok::<_, Halt>((Some(plan_queue(lane, &id, kind, payload)?), ()))).await?;
-        self.core.bus.barrier().await.map_err(Halt::from)?;
-        self.core.bus.nudge().await.map_err(Halt::from)?;
+        self.core.barrier().await?;
+        self.core.nudge().await?;
         Ok(id)
     }
 
@@ -335,7 +341,7 @@ impl Lane {
                 Ok::<_, Halt>((Some(plan), ()))
             })
             .await?;
-        self.core.bus.nudge().await.map_err(Halt::from)?;
+        self.core.nudge().await?;
         Ok(id)
     }
 
@@ -362,7 +368,7 @@ impl Lane {
                 Ok::<_, Halt>((Some(plan), Cancelled::Cancelled))
             })
             .await?;
-        self.core.bus.nudge().await.map_err(Halt::from)?;
+        self.core.nudge().await?;
         Ok(cancelled)
     }
 
@@ -372,16 +378,10 @@ impl Lane {
     /// # Errors
     /// No operation is open, or the session can not be written any more.
     pub async fn abort(&self, cause: CancelCause) -> Result<Aborted, AbortError> {
-        let before = self
-            .core
-            .memory()
-            .lanes
-            .get(&*self.name)
-            .and_then(|lane| lane.operation.as_ref().map(super::memory::Open::cancelled));
         match drive::abort(&self.core, &self.name, cause).await? {
             None => Err(AbortError::NoActiveOperation),
-            Some(taken) => {
-                Ok(Aborted { newly_requested: before == Some(false), steer: taken.steer, follow_up: taken.follow_up })
+            Some((newly_requested, taken)) => {
+                Ok(Aborted { newly_requested, steer: taken.steer, follow_up: taken.follow_up })
             }
         }
     }
@@ -392,6 +392,7 @@ impl Lane {
     /// # Errors
     /// The session can not be written any more.
     pub async fn configure(&self, config: LaneConfig) -> Result<(), WriteError> {
+        let is_driven = self.core.drives().contains_key(&*self.name);
         self.core
             .job(&self.name, |lane, facts| {
                 let mut plan = Plan::new(lane);
@@ -402,15 +403,20 @@ impl Lane {
                         previous: Some(Arc::new(lane.config.clone())),
                     });
                     if let Some(open) = &lane.operation
-                        && let Some(state) = request::reconfigure(lane, open, &config, facts)
+                        && let Some(state) = request::reconfigure(lane, open, &config, is_driven, facts)
                     {
+                        let (state, event) = state;
                         plan.state(open, state)?;
+                        event.into_iter().for_each(|event| plan.event(event));
                     }
                 }
                 Ok::<_, Halt>(((!plan.writes.is_empty()).then_some(plan), ()))
             })
             .await?;
-        self.core.bus.nudge().await.map_err(Halt::from)?;
+        if let Some(gate) = self.core.drives().get(&*self.name) {
+            gate.notify_changed();
+        }
+        self.core.nudge().await?;
         Ok(())
     }
 
@@ -465,6 +471,7 @@ struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.lane.core.drives().remove(&*self.lane.name);
+        self.lane.core.live().remove(&*self.lane.name);
         // What still runs of a call that was dropped is told to end; nothing more is stored for it.
         self.gate.token().cancel();
     }

@@ -115,6 +115,18 @@ impl Bus {
     /// After a fault: what says that something is finished is never told, and what began is left open.
     pub(super) async fn abandon(&self) {
         let _one = self.telling.lock().await;
+        self.tell_faults().await;
+    }
+
+    /// The same, unless somebody tells already, who then meets the fault. For callers that a listener may be waiting
+    /// for.
+    pub(super) async fn abandon_unless_told(&self) {
+        if let Ok(_one) = self.telling.try_lock() {
+            self.tell_faults().await;
+        }
+    }
+
+    async fn tell_faults(&self) {
         loop {
             let event = self.queue().pop_front();
             let Some(event) = event else { return };

@@ -127,7 +127,7 @@ impl Harness {
             }
         }
         self.make_lane(name, at, config, true).await?;
-        self.core.bus.nudge().await.map_err(Halt::from)?;
+        self.core.nudge().await?;
         self.lane(name)
     }
 
@@ -266,7 +266,7 @@ impl Harness {
                 Ok::<_, Halt>((Some(plan), ()))
             })
             .await?;
-        self.core.bus.nudge().await.map_err(Halt::from)?;
+        self.core.nudge().await?;
         Ok(())
     }
 

@@ -49,6 +49,39 @@ enum Report {
     Drained(oneshot::Sender<()>),
 }
 
+/// Calls that run, and those that have ended and are not settled yet.
+#[derive(Default)]
+struct Running<'a> {
+    calls: FuturesUnordered<BoxFuture<'a, Done>>,
+    ended: VecDeque<Done>,
+}
+
+impl Running<'_> {
+    fn len(&self) -> usize {
+        self.calls.len() + self.ended.len()
+    }
+
+    /// The next call that has ended; `None` = none runs.
+    async fn next(&mut self) -> Option<Done> {
+        match self.ended.pop_front() {
+            Some(done) => Some(done),
+            None => self.calls.next().await,
+        }
+    }
+
+    /// Waits for a job of the batch. The calls go on meanwhile: they may hold what the job waits for.
+    async fn beside<T>(&mut self, job: impl Future<Output = T>) -> T {
+        let mut job = std::pin::pin!(job);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut job => return done,
+                Some(ended) = self.calls.next(), if !self.calls.is_empty() => self.ended.push_back(ended),
+            }
+        }
+    }
+}
+
 /// Progress of running calls that was kept, or waits for its time.
 #[derive(Default)]
 struct Kept(BTreeMap<EntryId, Saved>);
@@ -105,7 +138,7 @@ impl Driver<'_> {
     pub(super) async fn run_all(&mut self, batch: &ToolBatch, shop: &Shop, ready: Vec<Cleared>) -> Result<(), Halt> {
         let mut waiting: VecDeque<Cleared> = ready.into();
         let (sender, mut reports) = mpsc::channel::<Report>(UPDATES_MAX);
-        let mut running: FuturesUnordered<BoxFuture<'_, Done>> = FuturesUnordered::new();
+        let mut running = Running::default();
         let most = self.core.options.limits.max_parallel.max(1);
         let mut kept = Kept::default();
         let this = &*self;
@@ -114,39 +147,44 @@ impl Driver<'_> {
             while running.len() + begun.len() < most
                 && let Some(cleared) = waiting.pop_front()
             {
-                if let Some(cleared) = this.intend(cleared).await? {
+                if let Some(cleared) = running.beside(this.intend(cleared)).await? {
                     begun.push(cleared);
                 }
             }
             if !begun.is_empty() {
-                this.flush().await?;
-                // One sync covers all that start now.
-                if begun.iter().any(|cleared| cleared.tool.spec().replay == Replay::Never) {
-                    this.core.bus.barrier().await?;
-                }
+                running.beside(this.before_effects(&begun)).await?;
                 for cleared in begun {
-                    running.push(Box::pin(this.call(batch, shop, cleared, sender.clone())));
+                    running.calls.push(Box::pin(this.call(batch, shop, cleared, sender.clone())));
                 }
             }
             let due = kept.due_ms().map(|at| at.saturating_sub(this.core.options.clock.monotonic_ms()));
             tokio::select! {
                 biased;
-                Some(report) = reports.recv() => this.report(report, &mut kept).await?,
+                Some(report) = reports.recv() => running.beside(this.report(report, &mut kept)).await?,
                 done = running.next() => {
                     let Some(Done { record, outcome, stop, notes }) = done else { return Ok(()) };
                     kept.forget(&record.result_entry_id);
                     this.emit_all(notes);
-                    this.store_outcome(&record, outcome, false, stop, false).await?;
+                    running.beside(this.store_outcome(&record, outcome, false, stop, false)).await?;
                     // Others still run: what has ended is told now.
-                    if !running.is_empty() || !waiting.is_empty() {
-                        this.flush().await?;
+                    if running.len() > 0 || !waiting.is_empty() {
+                        running.beside(this.flush()).await?;
                     }
                 }
                 () = this.core.options.clock.sleep(Duration::from_millis(due.unwrap_or_default())), if due.is_some() => {
-                    this.keep(&mut kept).await?;
+                    running.beside(this.keep(&mut kept)).await?;
                 }
             }
         }
+    }
+
+    /// What has to be told and synced before calls start. One sync covers all that start now.
+    async fn before_effects(&self, begun: &[Cleared]) -> Result<(), Halt> {
+        self.flush().await?;
+        if begun.iter().any(|cleared| cleared.tool.spec().replay == Replay::Never) {
+            self.core.bus.barrier().await?;
+        }
+        Ok(())
     }
 
     /// Stores the intent of a call. `None`: it is not to start any more, and has its result.
@@ -194,7 +232,7 @@ impl Driver<'_> {
             notes,
         };
         // The intent is stored; an abort that came since then lets nothing start.
-        let Ok(token) = self.gate.admit() else {
+        let Some(token) = self.admitted().await else {
             return done(CallFailure::Cancelled.into_output(), None, false, Vec::new());
         };
         let options = &self.core.options;
@@ -221,7 +259,7 @@ impl Driver<'_> {
         let mut output = ran.output;
         output.terminate |= terminate;
         output.content.extend(context.into_iter().map(Content::text));
-        let mut chain = self.chain();
+        let mut chain = self.chain_of(shop.hooks.clone());
         let scope = self.call_scope(&record);
         let stop = chain.after_tool(&scope, &call, &args, &mut output, ran.duration_ms).await;
         let notes = std::mem::take(&mut chain.notes);

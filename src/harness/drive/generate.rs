@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -15,15 +16,15 @@ use super::super::core::Halt;
 use super::super::error::Fault;
 use super::super::frames::FrameBuffer;
 use super::super::gate::Shut;
-use super::super::memory::Open;
+use super::super::memory::{LaneMemory, Open};
 use super::super::options::{Blocked, Wait};
-use super::super::phase::{request, settle};
+use super::super::phase::{Facts, request, settle};
 use super::super::plan::Plan;
 use super::{Driver, Step};
 use crate::model::session::namespace;
 use crate::model::{
-    AssistantHead, AssistantMessage, Diagnostic, EntryId, Event, GenerationContext, LaneConfig, Leaf, Message,
-    MessageBuilder, Model, PendingReply, RunId, Thinking,
+    AssistantHead, AssistantMessage, Diagnostic, EntryId, Event, GenerationContext, HandlerKind, LaneConfig, LaneEvent,
+    Leaf, Message, MessageBuilder, Model, PendingReply, RunId, Thinking,
 };
 use crate::port::{Credential, HookPoint, LlmRequest, Purpose, ResponseMeta};
 use crate::turn::{self, ReplyItem, ReplyReader};
@@ -46,6 +47,7 @@ impl Driver<'_> {
         // What an earlier attempt failed with is not what ends the operation now.
         self.failure = None;
         let (context, attempt) = request::ready(&open)?;
+        let prepared = open.state.leaf.clone();
         let model = match self.identities(&context.configuration) {
             Ok(model) => model,
             Err(Blocked::Credential { provider, variables }) => {
@@ -54,22 +56,30 @@ impl Driver<'_> {
             Err(blocked) => return Ok(Step::Waiting(Wait::Blocked(blocked))),
         };
         let Ok(ready) = self.prepare(&open, context, attempt, &model).await? else {
-            self.gate.durable().await;
+            self.gate_settled().await;
             return Ok(Step::Continue);
         };
         if let Some(reason) = ready.refused {
-            self.go_on(|lane, open, facts| Ok((Some(request::refuse(lane, open, reason, facts)?), ()))).await?;
+            let refuse = |lane: &LaneMemory, open: &Open, facts: &Facts<'_>| {
+                let same = open.state.leaf == prepared;
+                Ok((same.then(|| request::refuse(lane, open, reason, facts)).transpose()?, ()))
+            };
+            self.go_on(refuse).await?;
             return Ok(Step::Continue);
         }
         let asked = ready.request.options.max_output_tokens;
         let (recovery, known) = (self.resumed && !self.turn_is_open()?, model.clone());
         let intended = self
             .go_on(|lane, open, facts| {
+                // A configuration that changed meanwhile asks for another request than the one that was made.
+                if open.state.leaf != prepared {
+                    return Ok((None, None));
+                }
                 let (plan, pending) = request::intend(lane, open, &known, asked, recovery, facts)?;
-                Ok((Some(plan), pending))
+                Ok((Some(plan), Some(pending)))
             })
             .await?;
-        let Some(pending) = intended else { return Ok(Step::Continue) };
+        let Some(pending) = intended.flatten() else { return Ok(Step::Continue) };
         self.flush().await?;
         let read = self.ask(&pending, ready, &model).await?;
         let (reply, stop) = self.after_response(&open, &pending, read).await?;
@@ -138,12 +148,23 @@ impl Driver<'_> {
         }
         let (messages, system_prompt) = match chain.transform(messages, prompt).await {
             Ok(shaped) => shaped,
-            Err(shut) => return Ok(Err(shut)),
+            Err(shut) => {
+                let notes = std::mem::take(&mut chain.notes);
+                drop(chain);
+                self.emit_all(notes);
+                return Ok(Err(shut));
+            }
         };
         let projection = turn::project(&turn::default_convert(messages), model);
         let configuration = &context.configuration;
         let mut stream_options = options.stream_options.clone();
-        stream_options.observers.on_payload = chain.payload_observer(stream_options.observers.on_payload.take());
+        let (bus, lane) = (Arc::clone(&self.core.bus), Arc::clone(&self.name));
+        let failed = move |name: &str, error| {
+            let event = Event::HandlerError { kind: HandlerKind::Hook, name: name.to_owned(), error };
+            bus.push(LaneEvent { lane: Arc::clone(&lane), recovery: false, event });
+        };
+        stream_options.observers.on_payload =
+            chain.payload_observer(stream_options.observers.on_payload.take(), failed);
         let tools = configuration.active_tool_names.iter().filter_map(|name| self.core.find_tool(name));
         let mut request = LlmRequest {
             model: model.clone(),
@@ -173,13 +194,13 @@ impl Driver<'_> {
             model: model.id.clone(),
             timestamp: clock.now_ms(),
         };
-        let reader = if let Ok(token) = self.gate.admit() {
-            let provider = &*self.core.options.provider;
-            ReplyReader::open(provider, Arc::new(ready.request), head, token, Arc::clone(&clock))
-        } else {
+        let reader = match self.admitted().await {
+            Some(token) => {
+                let provider = &*self.core.options.provider;
+                ReplyReader::open(provider, Arc::new(ready.request), head, token, Arc::clone(&clock))
+            }
             // The intent is stored; nothing of it was begun.
-            self.gate.durable().await;
-            ReplyReader::unasked(head, Arc::clone(&clock))
+            None => ReplyReader::unasked(head, Arc::clone(&clock)),
         };
         let mut streaming = Streaming {
             driver: self,
@@ -225,7 +246,7 @@ impl Driver<'_> {
         let notes = std::mem::take(&mut chain.notes);
         drop(chain);
         self.emit_all(notes);
-        self.gate_durable().await;
+        self.gate_settled().await;
         Ok(answered)
     }
 
@@ -238,7 +259,7 @@ impl Driver<'_> {
     ) -> Result<(), Halt> {
         let settlement = settle::Settlement { reply, model, stop, interrupted: None };
         // What an abort on its way decides comes first.
-        self.gate_durable().await;
+        self.gate_settled().await;
         let error = self
             .settle(|lane, open, facts| {
                 let plan = settle::reply(lane, open, pending, settlement, facts)?;
@@ -304,7 +325,7 @@ impl Streaming<'_, '_> {
                 Some(Some(item)) => self.take(item).await?,
                 None => {}
             }
-            self.keep();
+            self.keep().await?;
         }
     }
 
@@ -337,29 +358,52 @@ impl Streaming<'_, '_> {
                 return Ok(());
             }
         }
-        driver.flush().await
+        self.flush().await
+    }
+
+    /// Tells what there is. A batch on its way goes on meanwhile: it may hold what a listener waits for.
+    async fn flush(&mut self) -> Result<(), Halt> {
+        let driver = self.driver;
+        let mut told = std::pin::pin!(driver.flush());
+        while let Some(flight) = &mut self.flight {
+            tokio::select! {
+                biased;
+                told = &mut told => return told,
+                stored = flight => {
+                    self.flight = None;
+                    stored?;
+                }
+            }
+        }
+        told.await
     }
 
     /// Sends frames on their way when they are due and none are under way.
-    fn keep(&mut self) {
+    async fn keep(&mut self) -> Result<(), Halt> {
         if self.flight.is_some() {
-            return;
+            return Ok(());
         }
-        let Some(due) = self.frames.due_ms() else { return };
+        let Some(due) = self.frames.due_ms() else { return Ok(()) };
         let now = self.driver.core.options.clock.monotonic_ms();
         if due > now {
             if self.timer.is_none() {
                 let clock = Arc::clone(&self.driver.core.options.clock);
                 self.timer = Some(Box::pin(async move { clock.sleep(Duration::from_millis(due - now)).await }));
             }
-            return;
+            return Ok(());
         }
         self.timer = None;
         if let Some(batch) = self.frames.take() {
             let driver = self.driver;
             let (operation, id) = (driver.operation.clone(), self.pending.response_entry_id.clone());
-            self.flight = Some(Box::pin(async move { driver.store_frames(operation, id, batch).await }));
+            let mut flight: BoxFuture<'_, _> = Box::pin(async move { driver.store_frames(operation, id, batch).await });
+            // At once, where nothing is in the way: a stream that always has more would keep it waiting.
+            match std::future::poll_fn(|cx| Poll::Ready(flight.as_mut().poll(cx))).await {
+                Poll::Ready(stored) => stored?,
+                Poll::Pending => self.flight = Some(flight),
+            }
         }
+        Ok(())
     }
 }
 

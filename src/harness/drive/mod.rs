@@ -14,6 +14,9 @@ mod recover;
 mod tools;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, Halt};
 use super::error::Fault;
@@ -26,7 +29,7 @@ use super::plan::Plan;
 use crate::model::{
     CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
 };
-use crate::port::{HookPoint, HookScope};
+use crate::port::{HookPoint, HookScope, Hooks};
 
 /// One drive of one operation.
 pub(super) struct Driver<'a> {
@@ -40,6 +43,8 @@ pub(super) struct Driver<'a> {
     /// This drive has begun something itself: what is there need not be a dead process's any more.
     stepped: bool,
     operation: RunId,
+    /// The step of now met an abort, which may have been given up since.
+    held_up: AtomicBool,
     /// All facts of the error the operation failed with.
     failure: Option<ErrorRecord>,
 }
@@ -61,7 +66,18 @@ impl<'a> Driver<'a> {
     ) -> Self {
         let name = core.memory().lanes.get(lane).map_or_else(|| Arc::from(lane), |memory| Arc::clone(&memory.name));
         let operation = open.id().clone();
-        Self { core, lane, name, gate, drive, resumed, stepped: false, operation, failure: None }
+        Self {
+            core,
+            lane,
+            name,
+            gate,
+            drive,
+            resumed,
+            stepped: false,
+            operation,
+            held_up: AtomicBool::new(false),
+            failure: None,
+        }
     }
 
     /// Drives to the end, or to a wait.
@@ -149,8 +165,9 @@ impl<'a> Driver<'a> {
     }
 
     fn check_progress(&self, before: &OperationState) -> Result<(), Halt> {
+        let held_up = self.held_up.swap(false, Ordering::Relaxed);
         match self.look() {
-            Some(open) if open.state == *before => {
+            Some(open) if open.state == *before && !held_up => {
                 Err(Fault::broken(format!("the step at {} changed nothing", before.leaf.word())).into())
             }
             Some(_) | None => Ok(()),
@@ -175,7 +192,7 @@ impl<'a> Driver<'a> {
             })
             .await?;
         if done.is_none() {
-            self.gate_durable().await;
+            self.gate_settled().await;
         }
         Ok(done)
     }
@@ -188,22 +205,36 @@ impl<'a> Driver<'a> {
         self.core.job(self.lane, |lane, facts| Ok::<_, Halt>(plan(lane, open(lane)?, facts)?)).await
     }
 
-    /// Waits for an abort that is on its way to the store, if one is.
-    async fn gate_durable(&self) {
+    /// Waits for an abort that is on its way to the store, if one is. The step that met it may have changed nothing.
+    async fn gate_settled(&self) {
         if self.gate.admit().is_err() {
-            self.gate.durable().await;
+            self.gate.settled().await;
+            self.held_up.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The token of something that may start now; `None` = the operation is to end.
+    async fn admitted(&self) -> Option<CancellationToken> {
+        loop {
+            if self.look().is_none_or(|open| open.cancelled()) {
+                return None;
+            }
+            match self.gate.admit() {
+                Ok(token) => return Some(token),
+                Err(Shut) if self.gate.is_shut() => return None,
+                // Until it is known whether the abort on its way is stored.
+                Err(Shut) => self.gate.settled().await,
+            }
         }
     }
 
     fn chain(&self) -> Chain<'_> {
+        self.chain_of(self.core.hooks())
+    }
+
+    fn chain_of(&self, hooks: Vec<Arc<dyn Hooks>>) -> Chain<'_> {
         let options = &self.core.options;
-        Chain {
-            hooks: self.core.hooks(),
-            gate: &self.gate,
-            clock: &*options.clock,
-            grace: options.limits.grace,
-            notes: Vec::new(),
-        }
+        Chain { hooks, gate: &self.gate, clock: &*options.clock, grace: options.limits.grace, notes: Vec::new() }
     }
 
     fn scope(&self, open: &Open, key: impl Into<String>) -> HookScope {
@@ -254,7 +285,7 @@ impl<'a> Driver<'a> {
                 Ok(None)
             }
             Err(Shut) => {
-                self.gate.durable().await;
+                self.gate_settled().await;
                 Ok(None)
             }
         }
@@ -272,7 +303,7 @@ impl<'a> Driver<'a> {
             drop(chain);
             self.emit_all(notes);
             let Ok(found) = asked else {
-                self.gate.durable().await;
+                self.gate_settled().await;
                 return Ok(Step::Continue);
             };
             verdict = found;
@@ -324,7 +355,7 @@ impl<'a> Driver<'a> {
             drop(chain);
             self.emit_all(notes);
             let Ok(found) = asked else {
-                self.gate.durable().await;
+                self.gate_settled().await;
                 return Ok(Step::Continue);
             };
             follow_up = found;
@@ -378,16 +409,28 @@ impl<'a> Driver<'a> {
             }
             self.flush().await?;
             let Ok(token) = self.gate.admit() else {
-                self.gate.durable().await;
+                self.gate_settled().await;
                 return Ok(Step::Continue);
             };
             tokio::select! {
                 biased;
                 () = token.cancelled() => return Ok(Step::Continue),
+                () = self.gate.changed() => {
+                    // With another configuration it is another step, which need not wait.
+                    self.held_up.store(true, Ordering::Relaxed);
+                    return Ok(Step::Continue);
+                }
                 () = clock.sleep(std::time::Duration::from_millis(rest)) => {}
             }
         }
-        self.go_on(|lane, open, _| Ok((Some(phase::request::retry_due(lane, open)?), ()))).await?;
+        let waited = open.state.leaf.clone();
+        let due = |lane: &LaneMemory, open: &Open, _: &Facts<'_>| {
+            let due = open.state.leaf == waited;
+            Ok((due.then(|| phase::request::retry_due(lane, open)).transpose()?, due))
+        };
+        if self.go_on(due).await? == Some(false) {
+            self.held_up.store(true, Ordering::Relaxed);
+        }
         Ok(Step::Continue)
     }
 
@@ -406,30 +449,30 @@ fn last_text(message: &Arc<Message>) -> Option<String> {
     message.as_assistant().map(crate::model::AssistantMessage::text).filter(|text| !text.is_empty())
 }
 
-/// Asks for the end of the open operation of a lane. Returns when that is durable; `None` if none is open.
-pub(super) async fn abort(core: &Core, lane: &str, cause: CancelCause) -> Result<Option<cancel::Taken>, Halt> {
-    let gate = core.drives().get(lane).cloned();
+/// Asks for the end of the open operation of a lane. Returns when that is durable, with whether nobody had asked before;
+/// `None` if none is open.
+pub(super) async fn abort(core: &Core, lane: &str, cause: CancelCause) -> Result<Option<(bool, cancel::Taken)>, Halt> {
     if core.memory().lanes.get(lane).is_none_or(|memory| memory.operation.is_none()) {
         return Ok(None);
     }
-    if let Some(gate) = &gate {
-        gate.begin_abort();
-    }
+    let underway = core.drives().get(lane).map(Gate::begin_abort);
     let taken = core
         .job(lane, |lane, facts| {
             let Some(open) = &lane.operation else { return Ok((None, None)) };
+            let newly_requested = !open.cancelled();
             match cancel::request(lane, open, cause, facts)? {
-                Some((plan, taken)) => Ok((Some(plan), Some(taken))),
-                None => Ok::<_, Halt>((None, Some(cancel::Taken::default()))),
+                Some((plan, taken)) => Ok((Some(plan), Some((newly_requested, taken)))),
+                None => Ok::<_, Halt>((None, Some((newly_requested, cancel::Taken::default())))),
             }
         })
-        .await;
-    if let Some(gate) = &gate {
-        match &taken {
-            Ok(_) => gate.signal_abort(),
-            Err(_) => gate.give_up(),
-        }
+        .await?;
+    // The drive of this moment: one that began meanwhile has the same operation.
+    if taken.is_some()
+        && let Some(gate) = core.drives().get(lane)
+    {
+        gate.shut();
     }
-    core.bus.nudge().await?;
-    taken
+    drop(underway);
+    core.nudge().await?;
+    Ok(taken)
 }

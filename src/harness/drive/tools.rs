@@ -5,6 +5,7 @@
 //!
 //! Must not know: what a tool does, how a call runs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use super::super::core::Halt;
 use super::super::error::Fault;
 use super::super::memory::Open;
+use super::super::options::{Blocked, Wait};
 use super::super::phase::tools::{self, Outcome};
 use super::super::snapshot::{RunningTool, SettledTool};
 use super::calls::{running, start_event};
@@ -20,7 +22,7 @@ use crate::model::session::namespace;
 use crate::model::{
     CallRecord, CallStatus, Content, EntryId, Event, Leaf, Message, RecoveryAction, StopReason, ToolBatch, ToolCall,
 };
-use crate::port::{HookPoint, Tool};
+use crate::port::{HookPoint, Hooks, Tool};
 use crate::turn::{self, ActiveTool, CallFailure, CallOutcome, Checked, check_call, recheck_call, texts};
 
 /// A call that may start.
@@ -36,8 +38,9 @@ pub(super) struct Cleared {
     pub(super) rerun: bool,
 }
 
-/// The tools of a batch, as they are when it starts.
+/// The tools and hooks of a batch, as they are when it starts.
 pub(super) struct Shop {
+    pub(super) hooks: Vec<Arc<dyn Hooks>>,
     pub(super) tools: Vec<ActiveTool>,
     pub(super) names: Arc<[String]>,
 }
@@ -57,6 +60,10 @@ impl Driver<'_> {
             }
         }
         let shop = self.shop(&batch);
+        let missing = self.missing_tools(&batch)?;
+        if !missing.is_empty() {
+            return Ok(Step::Waiting(Wait::Blocked(Blocked::Tools { names: missing })));
+        }
         let sequential = self.is_sequential(&open, &batch, &shop)?;
         if sequential {
             self.one_by_one(&batch, &shop, rerun).await?;
@@ -70,7 +77,16 @@ impl Driver<'_> {
         let mut names = batch.configuration.active_tool_names.clone();
         names.sort();
         let tools = self.core.tools().iter().filter(|tool| names.contains(&tool.tool.spec().name)).cloned().collect();
-        Shop { tools, names: names.into() }
+        Shop { hooks: self.core.hooks(), tools, names: names.into() }
+    }
+
+    /// The tools that the model was offered, calls ask for, and that are not here any more.
+    fn missing_tools(&self, batch: &ToolBatch) -> Result<Vec<String>, Fault> {
+        let offered = &batch.configuration.active_tool_names;
+        let planned = self.planned(batch)?.into_iter().map(|(_, call)| call.name);
+        let missing = |name: &String| offered.contains(name) && self.core.find_tool(name).is_none();
+        let names: BTreeSet<String> = planned.filter(missing).collect();
+        Ok(names.into_iter().collect())
     }
 
     fn is_sequential(&self, open: &Open, batch: &ToolBatch, shop: &Shop) -> Result<bool, Fault> {
@@ -183,7 +199,7 @@ impl Driver<'_> {
             Ok(checked) => checked,
             Err(failure) => return self.refuse(record, call, failure, false, Vec::new(), false).await.map(Some),
         };
-        let mut chain = self.chain();
+        let mut chain = self.chain_of(shop.hooks.clone());
         if chain.listens(HookPoint::BeforeTool) {
             self.flush().await?;
         }
@@ -194,7 +210,7 @@ impl Driver<'_> {
         drop(chain);
         self.emit_all(notes);
         let Ok(verdict) = asked else {
-            self.gate.durable().await;
+            self.gate_settled().await;
             return Ok(None);
         };
         match verdict.args {
@@ -270,12 +286,14 @@ impl Driver<'_> {
 
     /// What is kept for a call: its progress and its memos.
     fn kept_for(&self, result: &EntryId) -> Result<Vec<(&'static str, String)>, Halt> {
-        let prefix = format!("{}:{result}", self.operation);
+        let store = &self.core.options.store;
+        let key = format!("{}:{result}", self.operation);
         let mut kept = Vec::new();
-        for namespace in [namespace::TOOL_OUTPUT, namespace::TOOL_MEMO] {
-            let found = self.core.options.store.values(namespace, &prefix).map_err(|error| Fault::of_store(&error))?;
-            kept.extend(found.into_iter().map(|(key, _)| (namespace, key)));
+        if store.value(namespace::TOOL_OUTPUT, &key).map_err(|error| Fault::of_store(&error))?.is_some() {
+            kept.push((namespace::TOOL_OUTPUT, key.clone()));
         }
+        let memos = store.values(namespace::TOOL_MEMO, &format!("{key}:")).map_err(|error| Fault::of_store(&error))?;
+        kept.extend(memos.into_iter().map(|(key, _)| (namespace::TOOL_MEMO, key)));
         Ok(kept)
     }
 }

@@ -40,8 +40,10 @@ pub(in super::super) fn run(lane: &LaneMemory, request: &Request, facts: &Facts<
         return Err(RunError::InvalidMessage { reason: InvalidMessage::PendingAssistant });
     }
     let selection = inbox::at_acceptance(lane, &request.settings, facts);
-    let continuation = request.messages.is_empty() && !selection.projects;
-    if continuation && !can_continue(lane) {
+    // What was only to be written asks for no reply.
+    let asks = selection.items.iter().any(|item| item.kind != InboxKind::Write);
+    let continuation = request.messages.is_empty() && !asks;
+    if continuation && !ends_in_a_question(lane, &selection.messages(lane, facts)) {
         return Err(RunError::NothingToContinue);
     }
     Ok(plan(lane, request, &selection, continuation, facts)?)
@@ -114,7 +116,12 @@ fn is_pending(message: &Message) -> bool {
 
 /// Whether what a model would see ends in something to answer.
 pub(in super::super) fn can_continue(lane: &LaneMemory) -> bool {
-    let messages: Vec<Arc<Message>> = lane.messages().map(|(_, message)| Arc::clone(message)).collect();
+    ends_in_a_question(lane, &[])
+}
+
+fn ends_in_a_question(lane: &LaneMemory, more: &[Arc<Message>]) -> bool {
+    let messages = lane.messages().map(|(_, message)| message).chain(more);
+    let messages: Vec<Arc<Message>> = messages.map(Arc::clone).collect();
     // Which model it is changes blocks of messages, not their roles.
     let projection = turn::project(&messages, &Model::unknown("", "", "", ""));
     projection.messages.last().is_some_and(|last| matches!(**last, Message::User(_) | Message::ToolResult(_)))

@@ -5,11 +5,15 @@
 //!
 //! Must not know: when a boundary is reached.
 
+use std::sync::Arc;
+
 use super::super::error::Fault;
 use super::super::memory::LaneMemory;
 use super::super::plan::Plan;
 use super::Facts;
-use crate::model::{Continuation, EntryId, InboxItem, InboxKind, LaneState, PendingEntry, QueueMode, RunSettings};
+use crate::model::{
+    Continuation, EntryId, InboxItem, InboxKind, LaneState, Message, PendingEntry, QueueMode, RunSettings,
+};
 
 /// Items that are placed now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,6 +73,20 @@ fn select(lane: &LaneMemory, facts: &Facts<'_>, most: impl Fn(InboxKind) -> usiz
         }
     }
     selection
+}
+
+impl Selection {
+    /// What it adds to the context of a request.
+    pub(in super::super) fn messages(&self, lane: &LaneMemory, facts: &Facts<'_>) -> Vec<Arc<Message>> {
+        let waiting = self.items.iter().filter_map(|item| lane.waiting.get(&item.entry_id));
+        let message = |payload: &PendingEntry| match payload {
+            PendingEntry::Message { payload } => Some(Arc::clone(payload)),
+            PendingEntry::Custom { custom_type, payload } => {
+                facts.projectors.get(custom_type)?(payload.as_ref()).map(Arc::new)
+            }
+        };
+        waiting.filter_map(message).collect()
+    }
 }
 
 /// Whether it stands in the context of a request.

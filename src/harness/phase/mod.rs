@@ -33,6 +33,8 @@ pub(super) struct Facts<'a> {
     pub(super) projectors: &'a BTreeMap<String, Projector>,
     /// Finds the registers of the open operation beside its meta and state: their namespace and key.
     pub(super) leftovers: &'a dyn Fn() -> Result<Vec<(&'static str, String)>, Fault>,
+    /// Whether a provider can be asked.
+    pub(super) has_key: &'a dyn Fn(&str) -> bool,
 }
 
 impl Facts<'_> {

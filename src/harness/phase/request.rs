@@ -166,16 +166,22 @@ pub(in super::super) fn refuse(
     end(plan, lane, open, Ending::failed("hook_blocked", record), Publication::default(), facts)
 }
 
-/// Other words for the next attempt of an open step: the lane's configuration as it is now.
+/// Another configuration for the open step, which begins anew with it. A turn that repeats an attempt has one last word
+/// about that. A request that a dead process made (nobody drives) is settled first; the settlement then finds this.
 pub(in super::super) fn reconfigure(
     lane: &LaneMemory,
     open: &Open,
     config: &LaneConfig,
+    is_driven: bool,
     facts: &Facts<'_>,
-) -> Option<OperationState> {
-    let context = match &open.state.leaf {
-        Leaf::AssistantReady { generation_context, .. } | Leaf::AssistantWait { generation_context, .. } => {
-            generation_context
+) -> Option<(OperationState, Option<Event>)> {
+    let (context, attempted, final_error) = match &open.state.leaf {
+        Leaf::AssistantReady { generation_context, next_attempt } => (generation_context, *next_attempt, None),
+        Leaf::AssistantWait { generation_context, next_attempt, error_message, .. } => {
+            (generation_context, *next_attempt, Some(error_message.clone()))
+        }
+        Leaf::AssistantPending(_) if !is_driven && open.state.fallback_index > 0 => {
+            return Some((OperationState { fallback_index: 0, ..open.state.clone() }, None));
         }
         Leaf::Starting | Leaf::Checkpoint { .. } | Leaf::AssistantPending(_) | Leaf::Tools { .. } => return None,
     };
@@ -191,5 +197,7 @@ pub(in super::super) fn reconfigure(
         },
         next_attempt: 1,
     };
-    Some(OperationState { fallback_index: 0, ..open.at(leaf) })
+    let attempt = attempted.saturating_sub(1);
+    let word = (attempt > 0).then_some(Event::RetryEnd { attempt, success: false, final_error });
+    Some((OperationState { fallback_index: 0, ..open.at(leaf) }, word))
 }

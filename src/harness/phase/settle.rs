@@ -59,6 +59,7 @@ pub(in super::super) struct Interrupted {
 /// What a settlement comes to.
 enum Next {
     Wait {
+        attempt: u32,
         not_before: u64,
         delay_ms: u64,
         context: Box<GenerationContext>,
@@ -163,10 +164,13 @@ fn after_error(
     facts: &Facts<'_>,
 ) -> Result<Next, Fault> {
     let context = &pending.generation_context;
-    let left = open.state.fallback_index < open.state.settings.fallbacks.len();
+    // Models without a key would be passed over: where none has one, none is left.
+    let fallbacks = open.state.settings.fallbacks.iter().skip(open.state.fallback_index);
+    let left = fallbacks.map(|next| &next.model.provider).any(|provider| (facts.has_key)(provider));
     Ok(match turn::after_error(reply, &context.retry_policy, pending.attempt, left) {
         NextAttempt::Retry { delay_ms } => {
-            Next::Wait { not_before: facts.now.saturating_add(delay_ms), delay_ms, context: Box::new(context.clone()) }
+            let (attempt, not_before) = (pending.attempt.saturating_add(1), facts.now.saturating_add(delay_ms));
+            Next::Wait { attempt, not_before, delay_ms, context: Box::new(context.clone()) }
         }
         NextAttempt::Fallback => match request::fallback(lane, open, context, facts)? {
             Some((state, event)) => {
@@ -187,20 +191,29 @@ fn after_interruption(
     interrupted: Interrupted,
     facts: &Facts<'_>,
 ) -> Next {
+    let failed = || Next::Fail { code: "interrupted".to_owned() };
+    if !interrupted.resend {
+        return failed();
+    }
     let mut context = pending.generation_context.clone();
-    // Who continues may have chosen another model meanwhile.
+    let mut attempt = pending.attempt.saturating_add(1);
+    // Who continues may have chosen another model meanwhile: a new step, which begins at its first attempt.
     if open.state.fallback_index == 0 && context.configuration != lane.config {
         context.configuration = lane.config.clone();
         context.step_id = facts.ids.next_id();
-    }
-    context.interruptions = context.interruptions.saturating_add(1);
-    if !interrupted.resend || context.interruptions > facts.limits.max_interruptions {
-        return Next::Fail { code: "interrupted".to_owned() };
+        context.retry_policy = facts.retry;
+        context.interruptions = 0;
+        attempt = 1;
+    } else {
+        context.interruptions = context.interruptions.saturating_add(1);
+        if context.interruptions > facts.limits.max_interruptions {
+            return failed();
+        }
     }
     // To continue is to ask once more, whatever the policy says.
     let attempts = &mut context.retry_policy.max_attempts;
-    *attempts = (*attempts).max(pending.attempt.saturating_add(1));
-    Next::Wait { not_before: facts.now, delay_ms: 0, context: Box::new(context) }
+    *attempts = (*attempts).max(attempt);
+    Next::Wait { attempt, not_before: facts.now, delay_ms: 0, context: Box::new(context) }
 }
 
 fn count(counters: Counters, reply: &AssistantMessage, cost: Option<f64>, next: &Next) -> Counters {
@@ -231,8 +244,7 @@ fn conclude(
     let id = &pending.response_entry_id;
     let settled = Open { state, ..open.clone() };
     match next {
-        Next::Wait { not_before, delay_ms, context } => {
-            let attempt = pending.attempt.saturating_add(1);
+        Next::Wait { attempt, not_before, delay_ms, context } => {
             let error_message = reply.error_message.clone().unwrap_or_default();
             let max_attempts = context.retry_policy.max_attempts;
             let leaf = Leaf::AssistantWait {
