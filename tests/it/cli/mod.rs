@@ -14,6 +14,7 @@ mod images;
 mod input;
 pub(crate) mod kept;
 mod key_commands;
+mod kills;
 mod models;
 mod outputs;
 mod pipes;
