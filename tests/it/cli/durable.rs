@@ -256,7 +256,7 @@ fn a_prompt_over_an_unfinished_run_is_kept_first_and_asked_behind_it() {
 
     // In text both answers are there, and a kill between the two loses neither.
     let gate = Gate::new();
-    let server = Server::start([begun(), chat_text("old").wait(&gate).hold()]).then_always(chat_text("new"));
+    let server = Server::start([begun(), chat_text("old").behind(&gate)]).then_always(chat_text("new"));
     let place = killed(&server, &["a"]);
     let running = Pirn::of_server(&server, ["-c", "b"]).at(&place).spawn();
     assert!(server.wait_requests(2));
@@ -323,7 +323,7 @@ fn a_process_ends_soon_behind_its_answer_whatever_its_children_do_out_05() {
 #[test]
 fn another_shell_can_steer_a_run_add_to_it_and_end_it() {
     let gate = Gate::new();
-    let server = Server::start([chat_text("one").wait(&gate), chat_text("two"), chat_text("three"), begun()]);
+    let server = Server::start([chat_text("one").behind(&gate), chat_text("two"), chat_text("three"), begun()]);
     let place = Place::new();
     let steer = |args: &[&str]| Pirn::new(["steer"].iter().chain(args).copied()).at(&place).run();
     let running = Pirn::of_server(&server, ["--json", "a"]).at(&place).spawn();

@@ -24,6 +24,7 @@ mod schema;
 mod sessions;
 mod settings;
 mod signals;
+mod steer;
 mod storage;
 mod supervised;
 mod terminals;

@@ -147,6 +147,13 @@ impl Reply {
         self.step(Step::Wait(gate.clone()))
     }
 
+    /// Sends nothing of the body before the gate is open. A client that has read the end of a reply does not wait for that
+    /// of the body, so a gate behind it holds nobody up.
+    pub(crate) fn behind(mut self, gate: &Gate) -> Self {
+        self.steps.insert(0, Step::Wait(gate.clone()));
+        self
+    }
+
     /// Sends nothing more until the client goes away.
     pub(crate) fn hold(self) -> Self {
         self.step(Step::Hold)
