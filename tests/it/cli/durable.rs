@@ -14,10 +14,10 @@ use crate::support::chat::{chat_error, chat_text, chat_tool, chunk};
 use crate::support::server::{Gate, Reply, Server};
 
 /// The most attempts of one request.
-const ATTEMPTS: usize = 4;
+pub(super) const ATTEMPTS: usize = 4;
 const HALF: &str = "The first half";
 
-fn busy() -> Reply {
+pub(super) fn busy() -> Reply {
     chat_error(503, "overloaded", "Busy")
 }
 
@@ -27,7 +27,7 @@ fn broken() -> Reply {
 }
 
 /// The same, but nothing more comes.
-fn begun() -> Reply {
+pub(super) fn begun() -> Reply {
     Reply::stream().event(&chunk(&json!({"role": "assistant", "content": HALF}), None)).hold()
 }
 
@@ -187,7 +187,7 @@ fn follow_ups_outlive_a_failure_and_a_kill() {
 }
 
 /// A run that was killed while its first reply came, once what had come of it was kept.
-fn killed(server: &Server, args: &[&str]) -> Arc<Place> {
+pub(super) fn killed(server: &Server, args: &[&str]) -> Arc<Place> {
     let place = Place::new();
     let running = Pirn::of_server(server, args.iter().copied()).at(&place).spawn();
     until(|| {
@@ -199,7 +199,7 @@ fn killed(server: &Server, args: &[&str]) -> Arc<Place> {
     place
 }
 
-fn goes_on(server: &Server, place: &Arc<Place>, args: &[&str]) -> Output {
+pub(super) fn goes_on(server: &Server, place: &Arc<Place>, args: &[&str]) -> Output {
     Pirn::of_server(server, ["-c"].iter().chain(args).copied()).at(place).run()
 }
 

@@ -3,6 +3,8 @@
 //! `PIRN_TEST_BIN` names another binary than the one built with these tests, such as a plain release build.
 
 mod accounts;
+mod adversity;
+mod bounds;
 mod children;
 mod completions;
 mod continuing;

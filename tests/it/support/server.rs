@@ -458,10 +458,11 @@ fn admit(mut request: Recorded, shared: &Shared) -> (usize, Reply) {
     state.requests.push(request.clone());
     drop(state);
     shared.changed.notify_all();
-    let reply = match &reply.answer {
-        Some(answer) => answer(&request),
-        None => reply,
-    };
+    // What depends on the request may be answered by what does, too.
+    let mut reply = reply;
+    while let Some(answer) = reply.answer.take() {
+        reply = answer(&request);
+    }
     (ordinal, reply)
 }
 
