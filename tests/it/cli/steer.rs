@@ -162,6 +162,27 @@ fn an_abort_from_another_shell_ends_a_run_whose_tool_waits_case_45() {
     server.assert_clean();
 }
 
+#[test]
+fn an_abort_names_the_run_it_is_for_so_that_no_clock_decides_case_45() {
+    let server = Server::start([waiting()]);
+    let held = Held::start(&server);
+    let started = held.running.stdout_so_far();
+    held.running.signal(Signal::STOP);
+    good(&held.steer(&["--abort"]), "abort requested");
+    let inbox = held.inbox();
+    let left = names(&inbox);
+    assert_eq!(left.len(), 1, "{left:?}");
+    let mut item: Value = serde_json::from_slice(&std::fs::read(inbox.join(&left[0])).unwrap()).unwrap();
+    assert!(started.contains(&format!("\"runId\":{}", item["operationId"])), "{item}");
+    // As it is when the clock was set back behind the start of the run.
+    item["at"] = json!(1);
+    std::fs::write(inbox.join(&left[0]), item.to_string()).unwrap();
+    held.running.signal(Signal::CONT);
+    let output = held.running.wait();
+    assert_eq!((output.code(), &output.result()["reason"]), (130, &json!("interrupted")), "{output:?}");
+    assert_eq!(names(&inbox), Vec::<String>::new());
+}
+
 /// The shell of the tool is no more.
 fn gone(place: &Place) {
     let pid = std::fs::read_to_string(place.dir().join(UP)).unwrap();
