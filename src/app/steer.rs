@@ -135,6 +135,11 @@ pub async fn steer(
             ended => return ended,
         }
     }
+    // Named, the run is ended whatever the clocks say; the time of an abort counts only where nothing could be read.
+    let what = match what {
+        SpoolKind::Abort { .. } => SpoolKind::Abort { operation_id: open_operation(&found).ok().flatten() },
+        message => message,
+    };
     spool::leave(&found.file, MAIN_LANE, what, &*ids, &**clock)?;
     // Asked again: a process that ended before the message was there did not hear it.
     let owner = owner(&found, settings.session.lock);

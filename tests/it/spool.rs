@@ -148,7 +148,11 @@ async fn a_message_goes_to_the_one_running_session_of_the_directory_though_anoth
     let items = world.items(running.path());
     assert_eq!(
         items.iter().map(told).collect::<Vec<_>>(),
-        [("steer", "also windows".to_owned()), ("followUp", "then docs".to_owned()), ("abort", "None".to_owned()),]
+        [
+            ("steer", "also windows".to_owned()),
+            ("followUp", "then docs".to_owned()),
+            ("abort", "Some(RunId(\"r1\"))".to_owned()),
+        ]
     );
     assert!(items.iter().all(|item| item.lane == "main"));
     assert!(!inbox_dir(&newer).exists() && !inbox_dir(elsewhere.path()).exists());

@@ -14,10 +14,10 @@ use crate::support::chat::{chat_error, chat_text, chat_tool, chunk};
 use crate::support::server::{Gate, Reply, Server};
 
 /// The most attempts of one request.
-const ATTEMPTS: usize = 4;
+pub(super) const ATTEMPTS: usize = 4;
 const HALF: &str = "The first half";
 
-fn busy() -> Reply {
+pub(super) fn busy() -> Reply {
     chat_error(503, "overloaded", "Busy")
 }
 
@@ -27,7 +27,7 @@ fn broken() -> Reply {
 }
 
 /// The same, but nothing more comes.
-fn begun() -> Reply {
+pub(super) fn begun() -> Reply {
     Reply::stream().event(&chunk(&json!({"role": "assistant", "content": HALF}), None)).hold()
 }
 
@@ -187,7 +187,7 @@ fn follow_ups_outlive_a_failure_and_a_kill() {
 }
 
 /// A run that was killed while its first reply came, once what had come of it was kept.
-fn killed(server: &Server, args: &[&str]) -> Arc<Place> {
+pub(super) fn killed(server: &Server, args: &[&str]) -> Arc<Place> {
     let place = Place::new();
     let running = Pirn::of_server(server, args.iter().copied()).at(&place).spawn();
     until(|| {
@@ -199,7 +199,7 @@ fn killed(server: &Server, args: &[&str]) -> Arc<Place> {
     place
 }
 
-fn goes_on(server: &Server, place: &Arc<Place>, args: &[&str]) -> Output {
+pub(super) fn goes_on(server: &Server, place: &Arc<Place>, args: &[&str]) -> Output {
     Pirn::of_server(server, ["-c"].iter().chain(args).copied()).at(place).run()
 }
 
@@ -256,7 +256,7 @@ fn a_prompt_over_an_unfinished_run_is_kept_first_and_asked_behind_it() {
 
     // In text both answers are there, and a kill between the two loses neither.
     let gate = Gate::new();
-    let server = Server::start([begun(), chat_text("old").wait(&gate).hold()]).then_always(chat_text("new"));
+    let server = Server::start([begun(), chat_text("old").behind(&gate)]).then_always(chat_text("new"));
     let place = killed(&server, &["a"]);
     let running = Pirn::of_server(&server, ["-c", "b"]).at(&place).spawn();
     assert!(server.wait_requests(2));
@@ -323,7 +323,7 @@ fn a_process_ends_soon_behind_its_answer_whatever_its_children_do_out_05() {
 #[test]
 fn another_shell_can_steer_a_run_add_to_it_and_end_it() {
     let gate = Gate::new();
-    let server = Server::start([chat_text("one").wait(&gate), chat_text("two"), chat_text("three"), begun()]);
+    let server = Server::start([chat_text("one").behind(&gate), chat_text("two"), chat_text("three"), begun()]);
     let place = Place::new();
     let steer = |args: &[&str]| Pirn::new(["steer"].iter().chain(args).copied()).at(&place).run();
     let running = Pirn::of_server(&server, ["--json", "a"]).at(&place).spawn();

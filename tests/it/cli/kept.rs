@@ -127,9 +127,9 @@ pub(crate) fn everything(place: &Arc<Place>) -> Vec<(PathBuf, Vec<u8>)> {
             if path.is_dir() {
                 open.push(path);
             } else {
-                // The lock names who holds it, and that is all.
+                // The lock names who holds it, and that is all. A named pipe is not to be read.
                 let is_lock = path.extension().is_some_and(|extension| extension == "lock");
-                let bytes = if is_lock { Vec::new() } else { std::fs::read(&path).unwrap() };
+                let bytes = if is_lock || !path.is_file() { Vec::new() } else { std::fs::read(&path).unwrap() };
                 found.push((path, bytes));
             }
         }

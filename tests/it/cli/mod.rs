@@ -3,6 +3,8 @@
 //! `PIRN_TEST_BIN` names another binary than the one built with these tests, such as a plain release build.
 
 mod accounts;
+mod adversity;
+mod bounds;
 mod children;
 mod completions;
 mod continuing;
@@ -14,6 +16,7 @@ mod images;
 mod input;
 pub(crate) mod kept;
 mod key_commands;
+mod kills;
 mod models;
 mod outputs;
 mod pipes;
@@ -23,6 +26,7 @@ mod schema;
 mod sessions;
 mod settings;
 mod signals;
+mod steer;
 mod storage;
 mod supervised;
 mod terminals;

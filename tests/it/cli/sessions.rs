@@ -13,7 +13,7 @@ use crate::support::images::DOT;
 use crate::support::server::{Gate, Reply, Server, now};
 
 /// A call of a model behind the server, without the flag that names it.
-fn unnamed(server: &Server, args: &[&str]) -> Pirn {
+pub(super) fn unnamed(server: &Server, args: &[&str]) -> Pirn {
     Pirn::new(args.iter().copied()).env("OPENAI_BASE_URL", server.base_url()).env("OPENAI_API_KEY", super::KEY)
 }
 

@@ -147,6 +147,13 @@ impl Reply {
         self.step(Step::Wait(gate.clone()))
     }
 
+    /// Sends nothing of the body before the gate is open. A client that has read the end of a reply does not wait for that
+    /// of the body, so a gate behind it holds nobody up.
+    pub(crate) fn behind(mut self, gate: &Gate) -> Self {
+        self.steps.insert(0, Step::Wait(gate.clone()));
+        self
+    }
+
     /// Sends nothing more until the client goes away.
     pub(crate) fn hold(self) -> Self {
         self.step(Step::Hold)
@@ -451,10 +458,11 @@ fn admit(mut request: Recorded, shared: &Shared) -> (usize, Reply) {
     state.requests.push(request.clone());
     drop(state);
     shared.changed.notify_all();
-    let reply = match &reply.answer {
-        Some(answer) => answer(&request),
-        None => reply,
-    };
+    // What depends on the request may be answered by what does, too.
+    let mut reply = reply;
+    while let Some(answer) = reply.answer.take() {
+        reply = answer(&request);
+    }
     (ordinal, reply)
 }
 
