@@ -10,6 +10,7 @@ mod limits;
 mod recovery;
 mod restore;
 mod retry;
+mod storage;
 mod tools;
 mod watch;
 mod world;
