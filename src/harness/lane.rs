@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::import;
 use super::memory::LaneMemory;
 use super::options::{Drive, Outcome};
-use super::phase::{accept, request};
+use super::phase::{accept, cancel, request};
 use super::plan::Plan;
 use super::snapshot::{OperationStatus, OperationView, RetryView, Snapshot};
 use crate::model::{
@@ -372,16 +372,10 @@ impl Lane {
     /// # Errors
     /// No operation is open, or the session can not be written any more.
     pub async fn abort(&self, cause: CancelCause) -> Result<Aborted, AbortError> {
-        let before = self
-            .core
-            .memory()
-            .lanes
-            .get(&*self.name)
-            .and_then(|lane| lane.operation.as_ref().map(super::memory::Open::cancelled));
         match drive::abort(&self.core, &self.name, cause).await? {
             None => Err(AbortError::NoActiveOperation),
-            Some(taken) => {
-                Ok(Aborted { newly_requested: before == Some(false), steer: taken.steer, follow_up: taken.follow_up })
+            Some(cancel::Taken { newly_requested, steer, follow_up }) => {
+                Ok(Aborted { newly_requested, steer, follow_up })
             }
         }
     }

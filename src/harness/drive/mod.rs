@@ -408,10 +408,13 @@ fn last_text(message: &Arc<Message>) -> Option<String> {
 
 /// Asks for the end of the open operation of a lane. Returns when that is durable; `None` if none is open.
 pub(super) async fn abort(core: &Core, lane: &str, cause: CancelCause) -> Result<Option<cancel::Taken>, Halt> {
-    let gate = core.drives().get(lane).cloned();
-    if core.memory().lanes.get(lane).is_none_or(|memory| memory.operation.is_none()) {
+    let is_open = |lane: &LaneMemory| lane.operation.is_some();
+    let seen = core.memory().lanes.get(lane).is_some_and(is_open);
+    // One that is being accepted right now counts: the line decides.
+    if !seen && !core.job(lane, |lane, _| Ok::<_, Halt>((None, is_open(lane)))).await? {
         return Ok(None);
     }
+    let gate = core.drives().get(lane).cloned();
     if let Some(gate) = &gate {
         gate.begin_abort();
     }
