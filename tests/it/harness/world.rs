@@ -18,6 +18,7 @@ use pirn::port::{AssistantEvent, BranchScan, Credential, LlmRequest, Models, Ord
 use pirn::session::memory;
 use pirn::testing::{CountingTool, Executions, FaultStore, Reply, RuntimeClock, ScriptedProvider, SequentialIds};
 use serde_json::{Map, Value};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::invariants::Mirror;
@@ -281,6 +282,23 @@ impl Process {
 
     pub(super) async fn go_on_with(&self, drive: Drive) -> Ended {
         self.until_killed(self.lane.continue_(drive)).await
+    }
+
+    /// Prompts, and does something else in the moment in which TXn was made, before who made it hears of that.
+    pub(super) async fn prompt_and(&self, n: usize, act: impl AsyncFnOnce(&Self)) -> Ended {
+        let made = Arc::new(Notify::new());
+        let notify = Arc::clone(&made);
+        self.faults.on_commit(n, move || notify.notify_one());
+        let beside = async {
+            made.notified().await;
+            act(self).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            ended = self.prompt("go") => ended,
+            () = beside => unreachable!("it waits for ever"),
+        }
     }
 
     /// Waits for a call, or for the kill that the store was told of.
