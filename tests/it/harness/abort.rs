@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pirn::harness::{AbortError, Drive};
+use pirn::harness::{AbortError, Drive, Options};
 use pirn::model::{
     AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, CancelCause, EntryBody, EntryId, Event, Execution,
     InboxKind, Message, PendingEntry, Reason, RunId, Status, StopReason,
@@ -25,7 +25,8 @@ use super::tools::{boom, slow};
 use super::watch::Watch;
 use super::world::{Ended, Process, World, baseline, calls, echo, say, usage};
 
-fn half() -> Reply {
+/// Half of a reply, which waits for its cancellation.
+pub(super) fn half() -> Reply {
     Reply::text_deltas(&["hel"]).usage(usage()).stalls()
 }
 
@@ -52,7 +53,7 @@ async fn an_abort_keeps_what_a_reply_said_and_no_request_contains_it_case_34() {
     assert_eq!(result.stop_reason, Some(StopReason::Aborted));
     assert_eq!((world.tree().as_str(), world.texts()[1].as_str()), ("u a!ab", "hel"));
     let path = world.path();
-    let pirn::model::EntryBody::Message { message, .. } = &path[1].body else { panic!("{path:?}") };
+    let EntryBody::Message { message, .. } = &path[1].body else { panic!("{path:?}") };
     assert_eq!(message.as_assistant().unwrap().error_message.as_deref(), Some("Run cancelled"));
     // The cancellation is stored first, then the reply, then the end.
     let states: Vec<String> = process
@@ -73,7 +74,7 @@ async fn an_abort_keeps_what_a_reply_said_and_no_request_contains_it_case_34() {
 async fn an_abort_waits_for_what_runs_and_starts_nothing_else_case_35() {
     let sequential = |world: &World| {
         let slow = Arc::new(CountingTool::slow().terminating().counted(&world.executions));
-        move |options: &mut pirn::harness::Options| {
+        move |options: &mut Options| {
             options.tools[2] = slow;
             options.settings.tool_execution = Execution::Sequential;
         }
@@ -235,7 +236,7 @@ async fn an_abort_that_is_stored_in_a_batch_runs_and_asks_nothing_behind_a_kill_
         (Execution::Sequential, boom("c1")),
     ] {
         let world = World::new().await;
-        let change = |options: &mut pirn::harness::Options| options.settings.tool_execution = execution;
+        let change = |options: &mut Options| options.settings.tool_execution = execution;
         let process = world.process_with(vec![calls(vec![first.clone(), echo("c2", "w")])], change).await;
         process.faults.kill_after(7);
         let abort = async |process: &Process| drop(process.lane.abort(CancelCause::Term).await);

@@ -499,10 +499,13 @@ impl Tool for Starting {
     }
 }
 
+/// A call and its memos.
+type Asked = (EntryId, Vec<(String, Value)>);
+
 /// Stops what it is told of, or is in doubt; and writes down what that was.
 struct Stopper {
     report: OrphansReport,
-    asked: Mutex<Vec<(EntryId, Vec<(String, Value)>)>>,
+    asked: Mutex<Vec<Asked>>,
 }
 
 #[async_trait::async_trait]
