@@ -90,6 +90,15 @@ impl Chain<'_> {
         }
     }
 
+    /// Whether a hook may give this reply. Only one that was told to end may say that it did.
+    fn is_settled(&self, reply: &AssistantMessage) -> bool {
+        match reply.stop_reason {
+            StopReason::Pending => false,
+            StopReason::Aborted => self.gate.token().is_cancelled(),
+            _ => true,
+        }
+    }
+
     fn failed(&mut self, name: &str, error: String) {
         self.notes.push(Event::HandlerError { kind: HandlerKind::Hook, name: name.to_owned(), error });
     }
@@ -241,7 +250,7 @@ impl Chain<'_> {
                 Ok(answer) => {
                     stop |= self.common(hook.name(), &answer.common);
                     if let Some(replaced) = answer.message {
-                        if is_settled(&replaced) {
+                        if self.is_settled(&replaced) {
                             reply = *replaced;
                         } else {
                             self.failed(hook.name(), "it gave a reply that is not settled".to_owned());
@@ -357,11 +366,6 @@ impl Chain<'_> {
 
 fn blocked(name: &str, reason: String) -> String {
     if reason.is_empty() { format!("Blocked by hook {name}.") } else { reason }
-}
-
-/// A reply that may be stored without a cancellation.
-fn is_settled(reply: &AssistantMessage) -> bool {
-    !matches!(reply.stop_reason, StopReason::Pending | StopReason::Aborted)
 }
 
 fn refused(mut reply: AssistantMessage, text: String) -> AssistantMessage {

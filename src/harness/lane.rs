@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::import;
 use super::memory::LaneMemory;
 use super::options::{Drive, Outcome};
-use super::phase::{accept, request};
+use super::phase::{accept, cancel, request};
 use super::plan::Plan;
 use super::snapshot::{OperationStatus, OperationView, RetryView, Snapshot};
 use crate::model::{
@@ -380,8 +380,8 @@ impl Lane {
     pub async fn abort(&self, cause: CancelCause) -> Result<Aborted, AbortError> {
         match drive::abort(&self.core, &self.name, cause).await? {
             None => Err(AbortError::NoActiveOperation),
-            Some((newly_requested, taken)) => {
-                Ok(Aborted { newly_requested, steer: taken.steer, follow_up: taken.follow_up })
+            Some(cancel::Taken { newly_requested, steer, follow_up }) => {
+                Ok(Aborted { newly_requested, steer, follow_up })
             }
         }
     }

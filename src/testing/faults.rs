@@ -277,8 +277,13 @@ impl Store for FaultStore {
             }
             state.callbacks_of(planned.number)
         };
+        let woken = !callbacks.is_empty();
         for call in callbacks {
             call();
+        }
+        if woken {
+            // Whoever waited for this moment gets a turn in it.
+            tokio::task::yield_now().await;
         }
         if planned.kill_after {
             self.kill();

@@ -449,20 +449,21 @@ fn last_text(message: &Arc<Message>) -> Option<String> {
     message.as_assistant().map(crate::model::AssistantMessage::text).filter(|text| !text.is_empty())
 }
 
-/// Asks for the end of the open operation of a lane. Returns when that is durable, with whether nobody had asked before;
-/// `None` if none is open.
-pub(super) async fn abort(core: &Core, lane: &str, cause: CancelCause) -> Result<Option<(bool, cancel::Taken)>, Halt> {
-    if core.memory().lanes.get(lane).is_none_or(|memory| memory.operation.is_none()) {
+/// Asks for the end of the open operation of a lane. Returns when that is durable; `None` if none is open.
+pub(super) async fn abort(core: &Core, lane: &str, cause: CancelCause) -> Result<Option<cancel::Taken>, Halt> {
+    let is_open = |lane: &LaneMemory| lane.operation.is_some();
+    let seen = core.memory().lanes.get(lane).is_some_and(is_open);
+    // One that is being accepted right now counts: the line decides.
+    if !seen && !core.job(lane, |lane, _| Ok::<_, Halt>((None, is_open(lane)))).await? {
         return Ok(None);
     }
     let underway = core.drives().get(lane).map(Gate::begin_abort);
     let taken = core
         .job(lane, |lane, facts| {
             let Some(open) = &lane.operation else { return Ok((None, None)) };
-            let newly_requested = !open.cancelled();
             match cancel::request(lane, open, cause, facts)? {
-                Some((plan, taken)) => Ok((Some(plan), Some((newly_requested, taken)))),
-                None => Ok::<_, Halt>((None, Some((newly_requested, cancel::Taken::default())))),
+                Some((plan, taken)) => Ok((Some(plan), Some(taken))),
+                None => Ok::<_, Halt>((None, Some(cancel::Taken::default()))),
             }
         })
         .await?;

@@ -17,6 +17,8 @@ use crate::model::{CancelCause, Control, Event, InboxKind, LaneState, Leaf, Mess
 /// What an abort took out of the queues.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in super::super) struct Taken {
+    /// Nobody had asked for the end before.
+    pub(in super::super) newly_requested: bool,
     pub(in super::super) steer: Vec<Arc<Message>>,
     pub(in super::super) follow_up: Vec<Arc<Message>>,
 }
@@ -32,7 +34,7 @@ pub(in super::super) fn request(
         return Ok(None);
     }
     let mut plan = Plan::new(lane);
-    let mut taken = Taken::default();
+    let mut taken = Taken { newly_requested: true, ..Taken::default() };
     let mut state = LaneState { inbox: Vec::new(), ..lane.state.clone() };
     for item in &lane.state.inbox {
         let list = match item.kind {

@@ -1,5 +1,6 @@
 //! Children of whole runs: signals while they work, what is left of them at the end and after a kill, what they see
-//! (OUT-22, PROC-04, PROC-05, PROC-08, MSG-01, MSG-04, MSG-05). Numbers of cases are those of `tests/cases/tools.md`.
+//! (OUT-22, PROC-04, PROC-05, PROC-08, MSG-01, MSG-04, MSG-05). Numbers of cases are those of `tests/cases/tools.md`;
+//! the engine's case 125 is here, too.
 
 use std::sync::Arc;
 use std::time::Duration;

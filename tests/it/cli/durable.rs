@@ -244,7 +244,7 @@ fn a_reply_that_was_interrupted_is_not_asked_for_again_where_that_is_not_wanted(
 }
 
 #[test]
-fn a_prompt_over_an_unfinished_run_is_kept_first_and_asked_behind_it() {
+fn a_prompt_over_an_unfinished_run_is_kept_first_and_asked_behind_it_case_51() {
     let server = Server::start([begun(), chat_text("old")]).then_always(chat_text("new"));
     let place = killed(&server, &["a"]);
     let output = goes_on(&server, &place, &["--json", "b"]);
@@ -321,7 +321,7 @@ fn a_process_ends_soon_behind_its_answer_whatever_its_children_do_out_05() {
 }
 
 #[test]
-fn another_shell_can_steer_a_run_add_to_it_and_end_it() {
+fn another_shell_can_steer_a_run_add_to_it_and_end_it_case_45() {
     let gate = Gate::new();
     let server = Server::start([chat_text("one").behind(&gate), chat_text("two"), chat_text("three"), begun()]);
     let place = Place::new();

@@ -333,7 +333,7 @@ fn long_text() -> String {
 }
 
 #[test]
-fn a_second_signal_leaves_at_once_with_the_first_code() {
+fn a_second_signal_leaves_at_once_with_the_first_code_case_42() {
     for mode in ["--json", "--stream"] {
         let text = chunk(&json!({"content": "0123456789".repeat(1000)}), None);
         let reply = (0..100).fold(Reply::stream(), |reply, _| reply.event(&text));
@@ -409,7 +409,7 @@ fn a_command_that_prints_a_listing_can_be_interrupted() {
 }
 
 #[test]
-fn signals_ignored_at_the_start_stay_ignored() {
+fn signals_ignored_at_the_start_stay_ignored_case_42() {
     let gate = Gate::new();
     let server = Server::start([Reply::with({
         let gate = gate.clone();

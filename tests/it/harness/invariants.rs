@@ -369,6 +369,7 @@ fn effects_happen_once(world: &World) {
 
 /// I13: what was told so far, and what was already on its way, gives what there is to see.
 fn snapshots_are_reduced(process: &Process) {
+    let died = process.faults.is_killed() || process.lane.snapshot().faulted;
     let told = process.mirror.told.lock().unwrap();
     let mut reduced = Vec::with_capacity(told.len());
     let mut snapshot = process.mirror.base.clone();
@@ -382,7 +383,7 @@ fn snapshots_are_reduced(process: &Process) {
         match reduced[from..].iter().position(|reduced| *reduced == item.fresh) {
             Some(found) => from += found,
             // What was on its way when the process died is never told.
-            None if process.faults.is_killed() => return,
+            None if died => return,
             None => {
                 let closest = reduced.get(at);
                 panic!(
@@ -393,7 +394,7 @@ fn snapshots_are_reduced(process: &Process) {
             }
         }
     }
-    if !process.faults.is_killed() {
+    if !died {
         assert_eq!(snapshot, process.lane.snapshot(), "I13: at the end");
     }
 }

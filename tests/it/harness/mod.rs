@@ -1,6 +1,7 @@
 //! The durable harness, by the numbered cases of `tests/cases/engine.md`.
 
 mod abort;
+mod alarm;
 mod baseline;
 mod endings;
 mod hooks;
@@ -11,6 +12,7 @@ mod recovery;
 mod restore;
 mod retry;
 mod spooled;
+mod storage;
 mod tools;
 mod watch;
 mod world;

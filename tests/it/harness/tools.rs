@@ -1,12 +1,12 @@
-//! Cases 26 to 33: the calls of a reply, together or one by one.
+//! Cases 26 to 33 and 125: the calls of a reply, together or one by one, and what they left running.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pirn::harness::Options;
 use pirn::model::session::namespace;
-use pirn::model::{AssistantBlock, CancelCause, Event, Reason, Replay, Status, StopReason, Write};
-use pirn::port::{BeforeToolAnswer, Clock, Execution, Tool, ToolCtx, ToolOutput, ToolSpec};
+use pirn::model::{AssistantBlock, CancelCause, EntryId, Event, Reason, Replay, Status, StopReason, Write};
+use pirn::port::{BeforeToolAnswer, Clock, Execution, Orphans, OrphansReport, Tool, ToolCtx, ToolOutput, ToolSpec};
 use pirn::testing::{CountingTool, Reply, call};
 use pirn::turn::texts;
 use serde_json::{Value, json};
@@ -482,4 +482,88 @@ async fn a_call_that_ends_under_an_abort_is_shown_as_it_is_stored_i13() {
     assert_eq!(ended.result().status, Status::Aborted);
     // At every event, the one between the ends of the two calls included.
     check(&world, &[&process]);
+}
+
+/// `boom` that keeps which process it started, and stays.
+struct Starting(ToolSpec);
+
+#[async_trait::async_trait]
+impl Tool for Starting {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    async fn call(&self, _: Value, ctx: ToolCtx) -> ToolOutput {
+        ctx.memos.set("child", json!({"pgid": 7})).await.unwrap();
+        std::future::pending().await
+    }
+}
+
+/// A call and its memos.
+type Asked = (EntryId, Vec<(String, Value)>);
+
+/// Stops what it is told of, or is in doubt; and writes down what that was.
+struct Stopper {
+    report: OrphansReport,
+    asked: Mutex<Vec<Asked>>,
+}
+
+#[async_trait::async_trait]
+impl Orphans for Stopper {
+    async fn stop(&self, invocation: &EntryId, memos: &[(String, Value)]) -> OrphansReport {
+        self.asked.lock().unwrap().push((invocation.clone(), memos.to_vec()));
+        self.report.clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_interrupted_call_had_started_is_stopped_first_and_its_result_says_so_case_125() {
+    let stopped = OrphansReport { stopped: Some("It was stopped.".to_owned()), warnings: Vec::new() };
+    let doubtful = OrphansReport { stopped: None, warnings: vec!["process 7 is left alone".to_owned()] };
+    for (report, is_aborted) in [(&stopped, false), (&stopped, true), (&doubtful, false), (&doubtful, true)] {
+        let world = World::new().await;
+        let starting = Arc::new(Starting(CountingTool::boom().spec().clone()));
+        let first = world.process_with(then_done(vec![boom("c1")]), |options| options.tools[1] = starting).await;
+        if is_aborted {
+            first.faults.kill_after(7);
+        } else {
+            first.faults.kill_after_side(namespace::TOOL_MEMO, 1);
+        }
+        let abort = async {
+            while world.store.values(namespace::TOOL_MEMO, "").unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            drop(first.lane.abort(CancelCause::Int).await);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            ended = first.prompt("go") => ended.killed(),
+            () = abort, if is_aborted => {}
+        }
+        let orphans = Arc::new(Stopper { report: report.clone(), asked: Mutex::default() });
+        let next = world.process_with(vec![say("done")], |options| options.orphans = Some(orphans.clone())).await;
+        let result = next.go_on().await.result();
+        assert_eq!(result.status, if is_aborted { Status::Aborted } else { Status::Completed });
+        let placed = world.path()[2].id.clone();
+        let memo = ("child".to_owned(), json!({"pgid": 7}));
+        assert_eq!(*orphans.asked.lock().unwrap(), [(placed, vec![memo])]);
+        let text = match &report.stopped {
+            Some(stopped) => format!("{}\n{stopped}", texts::TOOL_INTERRUPTED),
+            None => texts::TOOL_INTERRUPTED.to_owned(),
+        };
+        assert_eq!(blocks(&result_at(&world, 2)), [text]);
+        let warnings: Vec<String> = next
+            .heard
+            .events()
+            .into_iter()
+            .filter_map(|told| match told.event {
+                Event::Warning { message, .. } => Some(message),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(warnings, report.warnings);
+        assert_eq!(world.open_addresses(), Vec::<String>::new());
+        check(&world, &[&first, &next]);
+    }
 }

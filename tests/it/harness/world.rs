@@ -14,10 +14,11 @@ use pirn::model::{
     AssistantBlock, Entry, EntryBody, Event, Input, LaneConfig, LaneEvent, LaneModel, Message, Model, OperationResult,
     StopReason, Usage,
 };
-use pirn::port::{AssistantEvent, BranchScan, Credential, LlmRequest, Models, Order, Provider, Store, Tool};
+use pirn::port::{AssistantEvent, BranchScan, Credential, EntryScan, LlmRequest, Models, Order, Provider, Store, Tool};
 use pirn::session::memory;
 use pirn::testing::{CountingTool, Executions, FaultStore, Reply, RuntimeClock, ScriptedProvider, SequentialIds};
 use serde_json::{Map, Value};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::invariants::Mirror;
@@ -283,15 +284,63 @@ impl Process {
         self.until_killed(self.lane.continue_(drive)).await
     }
 
+    /// Prompts, and does something else in the moment in which `TXn` was made, before who made it hears of that.
+    pub(super) async fn prompt_and(&self, n: usize, act: impl AsyncFnOnce(&Self)) -> Ended {
+        let made = Arc::new(Notify::new());
+        let notify = Arc::clone(&made);
+        self.faults.on_commit(n, move || notify.notify_one());
+        let beside = async {
+            made.notified().await;
+            act(self).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            ended = self.prompt("go") => ended,
+            () = beside => unreachable!("it waits for ever"),
+        }
+    }
+
     /// Waits for a call, or for the kill that the store was told of.
     pub(super) async fn until_killed(&self, call: impl Future<Output = Result<Outcome, RunError>>) -> Ended {
         tokio::select! {
             biased;
             () = self.faults.killed() => Ended::Killed,
             ended = call => match ended {
-                Ok(outcome) => Ended::Outcome(outcome),
+                Ok(outcome) => {
+                    nothing_is_left(&*self.faults.surviving());
+                    Ended::Outcome(outcome)
+                }
                 Err(error) => Ended::Refused(error),
             },
+        }
+    }
+}
+
+/// I2: of an operation that is over there is its result, and nothing else beside the tree and the ledger.
+fn nothing_is_left(store: &dyn Store) {
+    let values = |namespace: &str| store.values(namespace, "").unwrap();
+    let lanes = values(namespace::LANE_STATE);
+    let open: Vec<&str> = lanes.iter().filter_map(|(_, lane)| lane["currentOperationId"].as_str()).collect();
+    for namespace in
+        [namespace::OP_META, namespace::OP_STATE, namespace::TOOL_ARGS, namespace::TOOL_MEMO, namespace::TOOL_OUTPUT]
+    {
+        for (key, _) in values(namespace) {
+            let operation = key.split(':').next().unwrap_or_default();
+            assert!(open.contains(&operation), "I2: {namespace}/{key} is left of an operation that is over");
+        }
+    }
+    let queued: Vec<&Value> = lanes.iter().filter_map(|(_, lane)| lane["inbox"].as_array()).flatten().collect();
+    for (key, _) in values(namespace::PENDING_ENTRY) {
+        let waits = !open.is_empty() || queued.iter().any(|item| item["entryId"] == *key);
+        assert!(waits, "I2: {}/{key} waits for nothing", namespace::PENDING_ENTRY);
+    }
+    let entries = store.scan_entries(&EntryScan::default()).unwrap();
+    for (operation, _) in values(namespace::RESULT) {
+        for entry in &entries {
+            let key = format!("{operation}:{}", entry.id);
+            let left = store.list(namespace::FRAMES, &key, 0, 1).unwrap();
+            assert!(left.values.is_empty(), "I2: {}/{key} is left of a reply that is stored", namespace::FRAMES);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Children of a pirn that was killed: X6, PROC-05.
+//! Children of a pirn that was killed: X6, PROC-05, and the engine's case 125.
 
 use std::sync::Arc;
 
