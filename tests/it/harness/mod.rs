@@ -2,6 +2,7 @@
 
 mod abort;
 mod baseline;
+mod crash;
 mod endings;
 mod hooks;
 mod inbox;
