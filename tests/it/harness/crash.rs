@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use pirn::model::{
 use pirn::port::{
     AfterResponse, AfterResponseAnswer, AfterTool, AfterToolAnswer, AssistantEvent, BeforeRequest, BeforeRequestAnswer,
     BeforeRun, BeforeRunAnswer, BeforeRunEnd, BeforeRunEndAnswer, BeforeTool, BeforeToolAnswer, Common, HookFailure,
-    HookPoint, Hooks, LlmRequest, Provider, Tool,
+    HookPoint, Hooks, LlmRequest, Provider, Tool, ToolCtx, ToolOutput, ToolSpec,
 };
 use pirn::session::jsonl::{self, Disk, Header};
 use pirn::testing::{
@@ -75,10 +76,47 @@ impl Cut {
     }
 }
 
+/// The tokens that replies and calls of a process were given to end by.
+#[derive(Debug, Default)]
+struct Tokens {
+    given: Mutex<Vec<CancellationToken>>,
+    /// The cancellation stands in the file.
+    stored: AtomicBool,
+    /// One fired before the cancellation was stored.
+    early: AtomicBool,
+}
+
+impl Tokens {
+    fn add(&self, token: &CancellationToken) {
+        self.given.lock().unwrap().push(token.clone());
+    }
+
+    /// Looks at a line before it is written.
+    fn look(&self, line: &[u8]) {
+        if asks_for_the_end(line)
+            && !self.stored.swap(true, Ordering::SeqCst)
+            && self.given.lock().unwrap().iter().any(CancellationToken::is_cancelled)
+        {
+            self.early.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The next process has given none.
+    fn next(&self, file: &[u8]) {
+        self.given.lock().unwrap().clear();
+        self.stored.store(asks_for_the_end(file), Ordering::SeqCst);
+    }
+}
+
+fn asks_for_the_end(lines: &[u8]) -> bool {
+    String::from_utf8_lossy(lines).contains(r#""status":"cancel_requested""#)
+}
+
 /// A disk that goes away with its process. It counts writes and cuts; a sync is noted and costs nothing.
 #[derive(Debug, Default)]
 struct Saw {
     victim: OnceLock<Arc<FaultStore>>,
+    tokens: Arc<Tokens>,
     state: Mutex<SawState>,
 }
 
@@ -108,6 +146,7 @@ impl Saw {
 
 impl Disk for Saw {
     fn write(&self, mut file: &File, bytes: &[u8]) -> io::Result<usize> {
+        self.tokens.look(bytes);
         let taken = self.dies(bytes.len())?.unwrap_or(bytes.len());
         file.write_all(&bytes[..taken])?;
         if taken == bytes.len() { Ok(taken) } else { Err(io::Error::other("the process died")) }
@@ -177,6 +216,7 @@ struct Answers {
     replies: Vec<Vec<Reply>>,
     asked: Mutex<BTreeMap<usize, usize>>,
     requests: Mutex<Vec<Arc<LlmRequest>>>,
+    tokens: Arc<Tokens>,
     /// The script that plays now.
     playing: watch::Sender<Option<Arc<ScriptedProvider>>>,
 }
@@ -203,6 +243,7 @@ impl Provider for Answers {
             *asked
         };
         self.requests.lock().unwrap().push(Arc::clone(&request));
+        self.tokens.add(&cancel);
         let attempts = &self.replies[at];
         let script = ScriptedProvider::new(vec![attempts[attempt.min(attempts.len()) - 1].clone()]);
         let stream = script.stream(request, cancel);
@@ -211,10 +252,30 @@ impl Provider for Answers {
     }
 }
 
+/// A tool that shows by which token it was to end.
+struct Shown {
+    tool: CountingTool,
+    tokens: Arc<Tokens>,
+}
+
+#[async_trait]
+impl Tool for Shown {
+    fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+
+    async fn call(&self, args: Value, ctx: ToolCtx) -> ToolOutput {
+        self.tokens.add(&ctx.cancel);
+        self.tool.call(args, ctx).await
+    }
+}
+
 /// Who sits before the session; says and stops again what did not reach it.
 struct Person {
     deed: Deed,
     lane: Mutex<Option<Lane>>,
+    /// The session said that it has the message: that is relied on.
+    heard: AtomicBool,
 }
 
 impl Person {
@@ -222,10 +283,12 @@ impl Person {
         let lane = self.lane.lock().unwrap().clone().unwrap();
         match self.deed {
             Deed::Nothing => {}
+            Deed::Steer if self.heard.load(Ordering::SeqCst) => {}
             Deed::Steer => {
                 let said = lane.messages().iter().any(|(_, message)| is_user(message, STEERED));
                 if !said && !lane.inbox().iter().any(|item| item.kind == InboxKind::Steer) {
                     lane.steer(STEERED).await.unwrap();
+                    self.heard.store(true, Ordering::SeqCst);
                 }
             }
             Deed::Abort => drop(lane.abort(CancelCause::Int).await.unwrap()),
@@ -263,9 +326,10 @@ impl Stage {
             replies: scenario.replies.clone(),
             asked: Mutex::default(),
             requests: Mutex::default(),
+            tokens: Arc::default(),
             playing: watch::Sender::new(None),
         });
-        let person = Arc::new(Person { deed: scenario.deed, lane: Mutex::default() });
+        let person = Arc::new(Person { deed: scenario.deed, lane: Mutex::default(), heard: AtomicBool::default() });
         let world = World { store, clock, ids: Arc::new(SequentialIds::new()), executions: Executions::new() };
         let stage = Self {
             scenario: scenario.clone(),
@@ -286,7 +350,9 @@ impl Stage {
 
     fn options(&self, mut options: Options) -> Options {
         let person = &self.person;
-        let counted = |tool: CountingTool| -> Arc<dyn Tool> { Arc::new(tool.counted(&self.world.executions)) };
+        let counted = |tool: CountingTool| -> Arc<dyn Tool> {
+            Arc::new(Shown { tool: tool.counted(&self.world.executions), tokens: self.answers.tokens.clone() })
+        };
         let acting = |tool: CountingTool| {
             let person = Arc::clone(person);
             tool.awaiting(move || {
@@ -311,7 +377,7 @@ impl Stage {
 
     /// Starts a process on what the one before it left, lets it go on and perhaps die. Tells whether it died.
     async fn process(&mut self, death: Option<(usize, Cut)>) -> bool {
-        let disk = Arc::new(Saw::default());
+        let disk = Arc::new(Saw { tokens: self.answers.tokens.clone(), ..Saw::default() });
         let path = file_of(self.dir.path(), self.processes.len() + 1);
         self.take_over(&path);
         let mut options = jsonl::Options::new("test", self.world.clock.clone());
@@ -332,6 +398,7 @@ impl Stage {
         }
         *self.person.lane.lock().unwrap() = Some(process.lane.clone());
         self.answers.playing.send_replace(None);
+        self.answers.tokens.next(&bytes);
         tokio::select! {
             biased;
             () = process.faults.killed() => {}
@@ -436,6 +503,7 @@ impl Stage {
             *runs += 1;
             assert!(*runs == 1 || !NEVER.contains(&&*executed.tool), "{what}: {} ran {runs} times", executed.tool);
         }
+        assert!(!self.answers.tokens.early.load(Ordering::SeqCst), "{what}: ended before the cancellation was stored");
         for request in &*self.answers.requests.lock().unwrap() {
             is_valid(&request.messages, what);
         }
@@ -492,10 +560,17 @@ impl Stage {
         self.world.path().iter().filter_map(of).collect()
     }
 
-    /// An outcome that was stored once is the one that is placed.
+    /// An outcome that was stored once is the one that is placed, and progress that was kept is in what says that it is
+    /// interrupted.
     fn outcomes_are_kept(&self, what: &str) {
         for write in self.writes() {
             let Write::Set { namespace, key, value } = write else { continue };
+            if namespace == namespace::TOOL_OUTPUT {
+                let (_, id) = key.rsplit_once(':').unwrap();
+                let at = self.world.path().iter().position(|entry| entry.id.as_str() == id).expect(what);
+                let text = &self.world.texts()[at];
+                assert!(text == "boomed" || text.starts_with("half\n[interrupted] "), "{what}: {text}");
+            }
             if namespace != namespace::PENDING_ENTRY || value["payload"]["role"] != "toolResult" {
                 continue;
             }
