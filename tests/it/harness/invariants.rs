@@ -512,13 +512,13 @@ fn begun(world: &World, batch: &Value, tool_call_id: &str) -> Vec<(String, u64)>
 
 /// How a session ended, as far as a kill may not change it.
 #[derive(Debug, PartialEq)]
-struct End {
-    context: Vec<String>,
-    result: Value,
-    queued: Vec<String>,
+pub(super) struct End {
+    pub(super) context: Vec<String>,
+    pub(super) result: Value,
+    pub(super) queued: Vec<String>,
 }
 
-fn end_of(world: &World) -> End {
+pub(super) fn end_of(world: &World) -> End {
     let lane = world.store.value(namespace::LANE_STATE, "main").unwrap().unwrap();
     let last = lane["lastOperationId"].as_str().unwrap();
     let result = world.store.value(namespace::RESULT, last).unwrap().unwrap();

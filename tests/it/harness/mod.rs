@@ -3,6 +3,7 @@
 mod abort;
 mod alarm;
 mod baseline;
+mod crash;
 mod endings;
 mod hooks;
 mod inbox;
