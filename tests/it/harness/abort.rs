@@ -311,6 +311,7 @@ async fn a_process_that_leaves_behind_an_abort_leaves_its_end_to_the_next_one_ca
     assert_eq!(process.faults.transactions().len(), stored, "nothing more is written");
     assert_eq!(world.state()["at"], "assistant.effect_pending");
     assert_eq!(world.state()["control"]["status"], "cancel_requested");
+    process.faults.kill();
     let next = world.process(vec![say("never")]).await;
     let result = next.go_on().await.result();
     assert_eq!((result.status, result.cause, code(&result)), (Status::Aborted, Some(CancelCause::Term), 143));
