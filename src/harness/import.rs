@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::core::{Core, Halt};
 use super::drive;
 use super::lane::plan_queue;
-use crate::model::{CancelCause, EntryId, Event, InboxKind, LaneEvent, Message, PendingEntry, RunId, UserMessage};
+use crate::model::{CancelCause, EntryId, Event, InboxKind, Message, PendingEntry, RunId, UserMessage};
 use crate::port::{Inbox, SpoolItem, SpoolKind};
 
 /// How often the spool is looked at while a run goes on.
@@ -36,7 +36,7 @@ async fn look(core: &Core, inbox: &dyn Inbox, lane: &str) -> Result<bool, Halt> 
     let polled = inbox.poll();
     let warn = |message| {
         let event = Event::Warning { code: "inbox".to_owned(), message };
-        core.bus.push(LaneEvent { lane: Arc::from(lane), recovery: false, event });
+        core.bus.push(&Arc::from(lane), false, event);
     };
     polled.warnings.into_iter().for_each(warn);
     let mut taken = false;

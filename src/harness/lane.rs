@@ -452,12 +452,10 @@ impl Lane {
                     error_message: error_message.clone(),
                 });
             }
-            if let Some(live) = self.core.live().get(&*self.name) {
-                view.running_tools.clone_from(&live.tools);
-                view.set_streaming(live.reply.clone());
-            }
             view
         });
+        // Under the lock of memory: whatever is committed later is told later.
+        snapshot.seq = self.core.bus.show(&self.name, snapshot.operation.as_mut());
         snapshot
     }
 }
@@ -471,7 +469,7 @@ struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.lane.core.drives().remove(&*self.lane.name);
-        self.lane.core.live().remove(&*self.lane.name);
+        self.lane.core.bus.forget(&self.lane.name);
         // What still runs of a call that was dropped is told to end; nothing more is stored for it.
         self.gate.token().cancel();
     }

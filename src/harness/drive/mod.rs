@@ -27,7 +27,7 @@ use super::options::{Blocked, Drive, Outcome, Settled, Wait};
 use super::phase::{self, Facts, cancel, checkpoint, start};
 use super::plan::Plan;
 use crate::model::{
-    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
+    CancelCause, ErrorRecord, Event, HandlerKind, Leaf, Message, OperationState, RecoveryAction, RunId,
 };
 use crate::port::{HookPoint, HookScope, Hooks};
 
@@ -251,7 +251,7 @@ impl<'a> Driver<'a> {
     }
 
     fn emit_as(&self, recovery: bool, event: Event) {
-        self.core.bus.push(LaneEvent { lane: Arc::clone(&self.name), recovery, event });
+        self.core.bus.push(&self.name, recovery, event);
     }
 
     fn emit_all(&self, events: Vec<Event>) {
