@@ -17,7 +17,7 @@ use super::plan::Plan;
 use super::publish::Bus;
 use super::restore;
 use crate::model::session::namespace;
-use crate::model::{Event, RetryPolicy, RunId, StoredOptions};
+use crate::model::{EntryId, Event, RetryPolicy, RunId, StoredOptions};
 use crate::port::{Credential, Hooks, Stats, Tool};
 use crate::turn::ActiveTool;
 
@@ -279,6 +279,12 @@ impl Core {
         // What was found may not be synced.
         self.bus.committed();
         Ok(())
+    }
+
+    /// Whether an entry stands in the tree. Asked in a job, where nothing is being placed meanwhile.
+    pub(super) fn is_stored(&self, id: &EntryId) -> Result<bool, Fault> {
+        let found = self.options.store.entries(std::slice::from_ref(id)).map_err(|error| Fault::of_store(&error))?;
+        Ok(matches!(found.first(), Some(Some(_))))
     }
 
     /// Registers of the lane's open operation that are there beside its meta and state.

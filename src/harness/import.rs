@@ -80,15 +80,10 @@ pub(super) async fn watch(core: &Core, lane: &str) -> Halt {
 }
 
 async fn queue(core: &Core, lane: &str, id: &EntryId, kind: InboxKind, message: UserMessage) -> Result<(), Halt> {
-    // A process may have died between storing it and taking it away.
-    let stored =
-        core.options.store.entries(std::slice::from_ref(id)).map_err(|error| super::error::Fault::of_store(&error))?;
-    if matches!(stored.first(), Some(Some(_))) {
-        return Ok(());
-    }
     let payload = PendingEntry::Message { payload: Arc::new(Message::User(message)) };
     core.job(lane, |lane, _| {
-        if lane.state.inbox.iter().any(|item| item.entry_id == *id) {
+        // A process may have died between storing it and taking it away.
+        if lane.state.inbox.iter().any(|item| item.entry_id == *id) || core.is_stored(id)? {
             return Ok((None, ()));
         }
         Ok::<_, Halt>((Some(plan_queue(lane, id, kind, payload)?), ()))

@@ -18,7 +18,8 @@ use super::snapshot::OperationView;
 use crate::model::{Event, HandlerKind, LaneEvent};
 use crate::port::Store;
 
-/// Hears every event of a session, one after another. It can not change what happens; a slow one slows the run.
+/// Hears every event of a session, one after another. It can not change what happens; a slow one slows the run. It may
+/// steer, abort, configure and look; one that waits for the end of a run, or for a lane to be free, waits for itself.
 #[async_trait]
 pub trait Listener: Send + Sync {
     async fn on_event(&self, event: &LaneEvent);
