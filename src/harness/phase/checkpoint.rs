@@ -103,7 +103,9 @@ fn go_on(
     facts: &Facts<'_>,
 ) -> Result<Plan, Fault> {
     let mut plan = Plan::new(lane);
-    untold(warnings(lane, open, facts)).into_iter().for_each(|warning| plan.event(warning));
+    for warning in untold(warnings(lane, open, facts)) {
+        plan.event(warning);
+    }
     plan.turn_start();
     let mut newest = inbox::place(&mut plan, lane, selection, facts)?;
     inbox::placed(&mut plan, selection);
