@@ -382,6 +382,15 @@ impl Running {
         String::from_utf8(self.stdout.so_far()).unwrap()
     }
 
+    /// Sends a signal again and again until the call ends: what comes together with a first signal is no second one.
+    pub(crate) fn insist(mut self, signal: rustix::process::Signal) -> Output {
+        signals::until(|| {
+            self.signal(signal);
+            !self.is_running()
+        });
+        self.wait()
+    }
+
     pub(crate) fn wait(mut self) -> Output {
         let deadline = self.started + OUTER_LIMIT;
         let status = loop {
