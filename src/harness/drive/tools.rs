@@ -222,6 +222,11 @@ impl Driver<'_> {
             self.gate_settled().await;
             return Ok(None);
         };
+        // An abort that came while a hook was asked goes before its answer.
+        if self.admitted().await.is_none() {
+            self.gate_settled().await;
+            return Ok(None);
+        }
         match verdict.args {
             Ok(args) => {
                 let (terminate, context) = (verdict.terminate, verdict.context);
