@@ -256,7 +256,8 @@ impl Driver<'_> {
         let (drained, told) = oneshot::channel();
         drop(reports.send(Report::Drained(drained)).await);
         drop(told.await);
-        let mut output = ran.output;
+        // A hook sees what would be stored without it.
+        let mut output = done(ran.output, None, false, Vec::new()).outcome.normalised().output;
         output.terminate |= terminate;
         output.content.extend(context.into_iter().map(Content::text));
         let mut chain = self.chain_of(shop.hooks.clone());
