@@ -213,7 +213,12 @@ impl Driver<'_> {
             self.core.live().entry(self.lane.to_owned()).or_default().tools.push(running);
             return Ok(Some(cleared));
         }
-        // The end of the operation settles it.
+        // An abort came first. What never starts need not wait for those that run; what a dead process began is
+        // settled as that by the end of the operation.
+        if self.ends() && !rerun {
+            let (record, call) = (record.clone(), call.clone());
+            self.refuse(record, call, CallFailure::Cancelled, false, Vec::new(), false).await?;
+        }
         Ok(None)
     }
 

@@ -163,7 +163,7 @@ impl Driver<'_> {
     }
 
     /// Whether the rest is left to the end of the operation.
-    fn ends(&self) -> bool {
+    pub(super) fn ends(&self) -> bool {
         self.look().is_none_or(|open| open.cancelled())
     }
 
