@@ -95,8 +95,10 @@ pub(super) struct Exchange {
     pub(super) hiccups: u32,
     /// The harness asks as often as it may for it; what comes last counts.
     pub(super) retryable: bool,
-    /// Steering and follow-ups come before the stream says anything, an abort when it says nothing more.
-    pub(super) deed: Option<Deed>,
+    /// Done before the stream says anything.
+    pub(super) queued: Vec<Deed>,
+    /// The run is aborted when the stream says nothing more.
+    pub(super) aborts: bool,
 }
 
 /// Whether a hook puts a message of its own before those of every request.
@@ -131,7 +133,7 @@ enum Body {
         stop: Option<StopReason>,
         said: bool,
     },
-    /// Ends before its end, and waits for the abort that is its deed.
+    /// Ends before its end, and waits for an abort.
     Cut {
         content: Vec<AssistantBlock>,
         hangs: bool,
@@ -267,20 +269,27 @@ fn any_failure() -> impl Strategy<Value = Body> {
 
 pub(super) fn any_script() -> impl Strategy<Value = Script> {
     let deed = prop_oneof![5 => Just(None), 1 => any_deed().prop_map(Some)];
-    let exchange = (any_body(), prop_oneof![4 => Just(0), 1 => 1..3_u32], deed.clone());
+    let queued = prop::collection::vec(prop_oneof![Just(Deed::Steer), Just(Deed::FollowUp)], 1..4);
+    let queued = prop_oneof![5 => Just(Vec::new()), 1 => queued];
+    // A model may do the same again and again.
+    let times = prop_oneof![6 => Just(1), 1 => Just(3)];
+    let exchange = (any_body(), prop_oneof![4 => Just(0), 1 => 1..3_u32], queued, times);
     let shaping = prop_oneof![4 => Just(Shaping::Off), 1 => deed.prop_map(Shaping::On)];
     let settings = (any::<bool>(), 1..4_usize, prop_oneof![2 => Just(0), 1 => 1..6_u32], any::<(bool, bool)>());
     let more = (1..4_u32, any::<bool>(), prop::bool::weighted(0.8), shaping, 1..3_usize);
-    (prop::collection::vec(exchange, 0..7), settings, more).prop_map(|(bodies, settings, more)| {
+    (prop::collection::vec(exchange, 0..6), settings, more).prop_map(|(bodies, settings, more)| {
         let (sequential, max_parallel, max_turns, takes_all) = settings;
         let (attempts, thinking, hooks, shaping, prompts) = more;
         let mut plans = Vec::new();
-        let exchanges = bodies.into_iter().map(|(body, hiccups, deed)| {
+        let mut exchanges = Vec::new();
+        for (body, hiccups, queued, times) in bodies {
             let hiccups = hiccups.min(attempts - 1);
-            exchange_of(body, hiccups, deed, &mut plans)
-        });
+            for _ in 0..times {
+                exchanges.push(exchange_of(body.clone(), hiccups, queued.clone(), &mut plans));
+            }
+        }
         Script {
-            exchanges: exchanges.collect(),
+            exchanges,
             plans,
             prompts,
             tool_execution: if sequential { Execution::Sequential } else { Execution::Parallel },
@@ -295,7 +304,8 @@ pub(super) fn any_script() -> impl Strategy<Value = Script> {
     })
 }
 
-fn exchange_of(body: Body, hiccups: u32, deed: Option<Deed>, plans: &mut Vec<Plan>) -> Exchange {
+fn exchange_of(body: Body, hiccups: u32, queued: Vec<Deed>, plans: &mut Vec<Plan>) -> Exchange {
+    let exchange = |reply, retryable, aborts| Exchange { reply, hiccups, retryable, queued, aborts };
     match body {
         Body::Calls { calls, stop, said } => {
             let mut content = if said { vec![AssistantBlock::text("now")] } else { Vec::new() };
@@ -306,21 +316,14 @@ fn exchange_of(body: Body, hiccups: u32, deed: Option<Deed>, plans: &mut Vec<Pla
                 plans.push(Plan { delay: plan.delay + own, ..plan });
             }
             let reply = Reply::blocks(content).usage(usage());
-            let reply = stop.into_iter().fold(reply, Reply::stop);
-            Exchange { reply, hiccups, retryable: false, deed: queued(deed) }
+            exchange(stop.into_iter().fold(reply, Reply::stop), false, false)
         }
         Body::Cut { content, hangs } => {
             let reply = Reply::blocks(content).usage(usage());
-            let reply = if hangs { reply.hangs() } else { reply.stalls() };
-            Exchange { reply, hiccups, retryable: false, deed: Some(Deed::Abort) }
+            exchange(if hangs { reply.hangs() } else { reply.stalls() }, false, true)
         }
-        Body::Whole { reply, retryable } => Exchange { reply: *reply, hiccups, retryable, deed: queued(deed) },
+        Body::Whole { reply, retryable } => exchange(*reply, retryable, false),
     }
-}
-
-/// A whole reply ends too soon for an abort: see the mask.
-fn queued(deed: Option<Deed>) -> Option<Deed> {
-    deed.filter(|deed| *deed != Deed::Abort)
 }
 
 fn call_of(kind: CallKind, at: usize, plan: usize) -> AssistantBlock {

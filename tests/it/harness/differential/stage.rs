@@ -1,5 +1,7 @@
 //! Both loops on one script: the same provider, tools and hooks, and a record of what came of it.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -60,6 +62,8 @@ struct Shared {
     script: Script,
     looping: OnceLock<Loop>,
     asked: Mutex<Vec<String>>,
+    /// Messages that were queued.
+    queued: AtomicU32,
     shaped: OnceLock<()>,
     aborted: Mutex<bool>,
 }
@@ -70,6 +74,7 @@ impl Shared {
             script: script.clone(),
             looping: OnceLock::new(),
             asked: Mutex::default(),
+            queued: AtomicU32::new(0),
             shaped: OnceLock::new(),
             aborted: Mutex::default(),
         })
@@ -83,12 +88,13 @@ impl Shared {
         if deed == Deed::Abort {
             *self.aborted.lock().unwrap() = true;
         }
+        let text = format!("{deed:?} {}", self.queued.fetch_add(1, Ordering::SeqCst));
         match (self.looping.get().unwrap(), deed) {
-            (Loop::Classic(agent), Deed::Steer) => agent.steer("steer"),
-            (Loop::Classic(agent), Deed::FollowUp) => agent.follow_up("follow up"),
+            (Loop::Classic(agent), Deed::Steer) => agent.steer(text),
+            (Loop::Classic(agent), Deed::FollowUp) => agent.follow_up(text),
             (Loop::Classic(agent), Deed::Abort) => agent.abort_with(CancelCause::Int),
-            (Loop::Durable(lane), Deed::Steer) => drop(lane.steer("steer").await.unwrap()),
-            (Loop::Durable(lane), Deed::FollowUp) => drop(lane.follow_up("follow up").await.unwrap()),
+            (Loop::Durable(lane), Deed::Steer) => drop(lane.steer(text).await.unwrap()),
+            (Loop::Durable(lane), Deed::FollowUp) => drop(lane.follow_up(text).await.unwrap()),
             (Loop::Durable(lane), Deed::Abort) => drop(lane.abort(CancelCause::Int).await.unwrap()),
         }
     }
@@ -164,16 +170,17 @@ impl Shared {
 /// Plays a script with its deeds.
 struct Player {
     inner: Arc<ScriptedProvider>,
-    deeds: Mutex<Vec<Option<Deed>>>,
+    deeds: Mutex<VecDeque<(Vec<Deed>, bool)>>,
     shared: Arc<Shared>,
 }
 
 impl Player {
     fn new(exchanges: Vec<Exchange>, shared: &Arc<Shared>) -> Arc<Self> {
-        let (replies, mut deeds): (Vec<Reply>, Vec<Option<Deed>>) =
-            exchanges.into_iter().map(|exchange| (exchange.reply, exchange.deed)).unzip();
-        deeds.reverse();
-        let inner = ScriptedProvider::new(replies.into_iter().chain((0..50).map(|_| Reply::text("end"))).collect());
+        let split = |exchange: Exchange| (exchange.reply, (exchange.queued, exchange.aborts));
+        let (mut replies, deeds): (Vec<Reply>, VecDeque<_>) = exchanges.into_iter().map(split).unzip();
+        // As many answers as there can be messages that ask for one.
+        replies.extend((0..100).map(|_| Reply::text("end")));
+        let inner = ScriptedProvider::new(replies);
         Arc::new(Self { inner, deeds: Mutex::new(deeds), shared: Arc::clone(shared) })
     }
 }
@@ -181,21 +188,21 @@ impl Player {
 impl Provider for Player {
     fn stream(&self, request: Arc<LlmRequest>, cancel: CancellationToken) -> BoxStream<'static, AssistantEvent> {
         let inner = self.inner.stream(request, cancel);
-        let deed = self.deeds.lock().unwrap().pop().flatten();
+        let (queued, aborts) = self.deeds.lock().unwrap().pop_front().unwrap_or_default();
         let shared = Arc::clone(&self.shared);
-        stream::unfold((inner, deed, shared), |(mut inner, mut deed, shared)| async move {
-            if let Some(queued) = deed.take_if(|deed| *deed != Deed::Abort) {
-                shared.act(queued).await;
+        stream::unfold((inner, queued, aborts, shared), |(mut inner, queued, mut aborts, shared)| async move {
+            for deed in queued {
+                shared.act(deed).await;
             }
             let item = if let Some(item) = inner.next().now_or_never() {
                 item
             } else {
-                if let Some(abort) = deed.take() {
-                    shared.act(abort).await;
+                if std::mem::take(&mut aborts) {
+                    shared.act(Deed::Abort).await;
                 }
                 inner.next().await
             };
-            item.map(|item| (item, (inner, deed, shared)))
+            item.map(|item| (item, (inner, Vec::new(), aborts, shared)))
         })
         .boxed()
     }
@@ -431,7 +438,8 @@ fn attempts(script: &Script) -> (Vec<Exchange>, Vec<bool>) {
     for exchange in &script.exchanges {
         let hiccup = Exchange {
             reply: if exchange.retryable { exchange.reply.clone() } else { Reply::fail("503 overloaded") },
-            deed: None,
+            queued: Vec::new(),
+            aborts: false,
             ..exchange.clone()
         };
         let times = if exchange.retryable { script.attempts - 1 } else { exchange.hiccups };
