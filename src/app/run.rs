@@ -223,7 +223,7 @@ impl Running {
     fn listen(&self, handle: &Handle) -> Result<Arc<Tap>, ErrorRecord> {
         let mut account = Account::default();
         if let (Some((operation, _)), Some((turns, results))) = (self.lane.open_operation(), self.lane.progress()) {
-            let rows = self.harness.usage_of(&operation).map_err(|error| storage_error(&error))?;
+            let rows = self.harness.usage(Some(&operation)).map_err(|error| storage_error(&error))?;
             let results = u32::try_from(results).unwrap_or(u32::MAX);
             account = Account::of_operation(&rows, turns, results);
         }

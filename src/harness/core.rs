@@ -17,7 +17,7 @@ use super::plan::Plan;
 use super::publish::Bus;
 use super::restore;
 use crate::model::session::namespace;
-use crate::model::{Event, LaneEvent, MessageBuilder, RetryPolicy, RunId, StoredOptions};
+use crate::model::{EntryId, Event, RetryPolicy, RunId, StoredOptions};
 use crate::port::{Credential, Hooks, Stats, Tool};
 use crate::turn::ActiveTool;
 
@@ -27,23 +27,15 @@ pub(super) struct Core {
     pub(super) bus: Arc<Bus>,
     /// Held by the job that runs.
     line: tokio::sync::Mutex<Line>,
-    /// Changed by jobs only; who only looks needs no job.
+    /// Changed by jobs, and by the fault or the close that ends them; who only looks needs none.
     memory: Mutex<Memory>,
     pub(super) drives: Mutex<BTreeMap<String, Arc<Gate>>>,
-    pub(super) live: Mutex<BTreeMap<String, Live>>,
     pub(super) tools: Mutex<Vec<ActiveTool>>,
     pub(super) hooks: Mutex<Vec<Arc<dyn Hooks>>>,
     /// Warnings that this process has told, by operation and code.
     warned: Mutex<HashSet<(RunId, &'static str)>>,
     retry: RetryPolicy,
     stored_options: StoredOptions,
-}
-
-/// What only the process that drives knows.
-#[derive(Default)]
-pub(super) struct Live {
-    pub(super) reply: Option<MessageBuilder>,
-    pub(super) tools: Vec<super::snapshot::RunningTool>,
 }
 
 /// What only jobs know.
@@ -101,7 +93,6 @@ impl Core {
             line: tokio::sync::Mutex::default(),
             memory: Mutex::new(memory),
             drives: Mutex::default(),
-            live: Mutex::default(),
             tools: Mutex::new(options.tools.iter().map(|tool| ActiveTool::new(Arc::clone(tool))).collect()),
             hooks: Mutex::new(options.hooks.clone()),
             warned: Mutex::default(),
@@ -177,7 +168,7 @@ impl Core {
         }
         let name = Arc::clone(&lane.name);
         for (recovery, event) in plan.apply(lane, rows, committed.as_ref()) {
-            self.bus.push(LaneEvent { lane: Arc::clone(&name), recovery, event });
+            self.bus.push(&name, recovery, event);
         }
         Ok(())
     }
@@ -192,7 +183,7 @@ impl Core {
         self.shut_gates();
         for lane in lanes {
             let event = Event::Fault { error: fault.record() };
-            self.bus.push(LaneEvent { lane, recovery: false, event });
+            self.bus.push(&lane, false, event);
         }
         Halt::Fault(fault)
     }
@@ -290,6 +281,12 @@ impl Core {
         Ok(())
     }
 
+    /// Whether an entry stands in the tree. Asked in a job, where nothing is being placed meanwhile.
+    pub(super) fn is_stored(&self, id: &EntryId) -> Result<bool, Fault> {
+        let found = self.options.store.entries(std::slice::from_ref(id)).map_err(|error| Fault::of_store(&error))?;
+        Ok(matches!(found.first(), Some(Some(_))))
+    }
+
     /// Registers of the lane's open operation that are there beside its meta and state.
     fn leftovers(&self, memory: &LaneMemory) -> Result<Vec<(&'static str, String)>, Fault> {
         let Some(open) = &memory.operation else { return Ok(Vec::new()) };
@@ -308,10 +305,6 @@ impl Core {
 
     pub(super) fn drives(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Gate>>> {
         self.drives.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn tools(&self) -> MutexGuard<'_, Vec<ActiveTool>> {

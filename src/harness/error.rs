@@ -169,6 +169,18 @@ pub enum AbortError {
 pub enum RegisterError {
     #[error("two tools are named {name:?}")]
     DuplicateTool { name: String },
+    /// No call of it could ever be checked.
+    #[error("the schema of tool {name:?} is not usable: {reason}")]
+    InvalidSchema { name: String, reason: String },
+}
+
+impl RegisterError {
+    /// The kind that decides the exit code.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::DuplicateTool { .. } | Self::InvalidSchema { .. } => ErrorKind::ToolSetup,
+        }
+    }
 }
 
 macro_rules! kinds {

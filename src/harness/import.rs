@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::core::{Core, Halt};
 use super::drive;
 use super::lane::plan_queue;
-use crate::model::{CancelCause, EntryId, Event, InboxKind, LaneEvent, Message, PendingEntry, RunId, UserMessage};
+use crate::model::{CancelCause, EntryId, Event, InboxKind, Message, PendingEntry, RunId, UserMessage};
 use crate::port::{Inbox, SpoolItem, SpoolKind};
 
 /// How often the spool is looked at while a run goes on.
@@ -36,7 +36,7 @@ async fn look(core: &Core, inbox: &dyn Inbox, lane: &str) -> Result<bool, Halt> 
     let polled = inbox.poll();
     let warn = |message| {
         let event = Event::Warning { code: "inbox".to_owned(), message };
-        core.bus.push(LaneEvent { lane: Arc::from(lane), recovery: false, event });
+        core.bus.push(&Arc::from(lane), false, event);
     };
     polled.warnings.into_iter().for_each(warn);
     let mut taken = false;
@@ -80,15 +80,10 @@ pub(super) async fn watch(core: &Core, lane: &str) -> Halt {
 }
 
 async fn queue(core: &Core, lane: &str, id: &EntryId, kind: InboxKind, message: UserMessage) -> Result<(), Halt> {
-    // A process may have died between storing it and taking it away.
-    let stored =
-        core.options.store.entries(std::slice::from_ref(id)).map_err(|error| super::error::Fault::of_store(&error))?;
-    if matches!(stored.first(), Some(Some(_))) {
-        return Ok(());
-    }
     let payload = PendingEntry::Message { payload: Arc::new(Message::User(message)) };
     core.job(lane, |lane, _| {
-        if lane.state.inbox.iter().any(|item| item.entry_id == *id) {
+        // A process may have died between storing it and taking it away.
+        if lane.state.inbox.iter().any(|item| item.entry_id == *id) || core.is_stored(id)? {
             return Ok((None, ()));
         }
         Ok::<_, Halt>((Some(plan_queue(lane, id, kind, payload)?), ()))

@@ -322,7 +322,7 @@ impl Lane {
     /// Adds a message or custom entry that asks for no reply: at once on an idle lane, else at the next boundary.
     ///
     /// # Errors
-    /// As for [`Lane::steer`].
+    /// It is a reply that is still streaming, or the session can not be written any more.
     pub async fn append(&self, entry: PendingEntry) -> Result<EntryId, QueueError> {
         if entry
             .message()
@@ -341,6 +341,7 @@ impl Lane {
                 Ok::<_, Halt>((Some(plan), ()))
             })
             .await?;
+        self.core.barrier().await?;
         self.core.nudge().await?;
         Ok(id)
     }
@@ -350,14 +351,12 @@ impl Lane {
     /// # Errors
     /// The session can not be written any more.
     pub async fn cancel_queued(&self, id: &EntryId) -> Result<Cancelled, QueueError> {
-        let stored = self.core.options.store.entries(std::slice::from_ref(id));
-        let stored = stored.map_err(|error| Halt::Fault(Fault::of_store(&error)))?;
-        let is_stored = matches!(stored.first(), Some(Some(_)));
         let cancelled = self
             .core
             .job(&self.name, |lane, _| {
                 if !lane.state.inbox.iter().any(|item| item.entry_id == *id) {
-                    return Ok((None, if is_stored { Cancelled::AlreadyConsumed } else { Cancelled::NotFound }));
+                    let consumed = self.core.is_stored(id)?;
+                    return Ok((None, if consumed { Cancelled::AlreadyConsumed } else { Cancelled::NotFound }));
                 }
                 let mut plan = Plan::new(lane);
                 plan.wait_over(id);
@@ -407,7 +406,9 @@ impl Lane {
                     {
                         let (state, event) = state;
                         plan.state(open, state)?;
-                        event.into_iter().for_each(|event| plan.event(event));
+                        if let Some(event) = event {
+                            plan.event(event);
+                        }
                     }
                 }
                 Ok::<_, Halt>(((!plan.writes.is_empty()).then_some(plan), ()))
@@ -452,12 +453,10 @@ impl Lane {
                     error_message: error_message.clone(),
                 });
             }
-            if let Some(live) = self.core.live().get(&*self.name) {
-                view.running_tools.clone_from(&live.tools);
-                view.set_streaming(live.reply.clone());
-            }
             view
         });
+        // Under the lock of memory: whatever is committed later is told later.
+        snapshot.seq = self.core.bus.show(&self.name, snapshot.operation.as_mut());
         snapshot
     }
 }
@@ -471,7 +470,7 @@ struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.lane.core.drives().remove(&*self.lane.name);
-        self.lane.core.live().remove(&*self.lane.name);
+        self.lane.core.bus.forget(&self.lane.name);
         // What still runs of a call that was dropped is told to end; nothing more is stored for it.
         self.gate.token().cancel();
     }

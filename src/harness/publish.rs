@@ -5,7 +5,7 @@
 //!
 //! Must not know: what events are about, who listens.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,10 +14,12 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::error::Fault;
+use super::snapshot::OperationView;
 use crate::model::{Event, HandlerKind, LaneEvent};
 use crate::port::Store;
 
-/// Hears every event of a session, one after another. It can not change what happens; a slow one slows the run.
+/// Hears every event of a session, one after another. It can not change what happens; a slow one slows the run. It may
+/// steer, abort, configure and look; one that waits for the end of a run, or for a lane to be free, waits for itself.
 #[async_trait]
 pub trait Listener: Send + Sync {
     async fn on_event(&self, event: &LaneEvent);
@@ -49,9 +51,19 @@ impl Drop for Subscription {
 type Listeners = Vec<(u64, Arc<dyn Listener>)>;
 
 /// Events on their way.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<LaneEvent>,
+    /// The last event that came to be.
+    last: u64,
+    /// What goes on in the operations that are driven, by lane.
+    underway: BTreeMap<Arc<str>, OperationView>,
+}
+
+/// The events of a session.
 pub(super) struct Bus {
     store: Arc<dyn Store>,
-    queue: Mutex<VecDeque<LaneEvent>>,
+    queue: Mutex<Queue>,
     listeners: Mutex<Listeners>,
     next_id: AtomicU64,
     /// One teller at a time.
@@ -91,8 +103,44 @@ impl Bus {
         self.commits.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn push(&self, event: LaneEvent) {
-        self.queue().push_back(event);
+    /// Queues an event. What a snapshot of this moment says is changed with it.
+    pub(super) fn push(&self, lane: &Arc<str>, recovery: bool, event: Event) {
+        let mut queue = self.queue();
+        let Queue { waiting, last, underway } = &mut *queue;
+        match &event {
+            Event::RunStart { run_id, started_at } => {
+                underway.insert(Arc::clone(lane), OperationView::new(run_id.clone(), "run", *started_at, None));
+            }
+            Event::RunResume { run_id } => {
+                underway.insert(Arc::clone(lane), OperationView::new(run_id.clone(), "run", 0, None));
+            }
+            Event::RunEnd { .. } => {
+                underway.remove(lane);
+            }
+            event => {
+                if let Some(view) = underway.get_mut(lane) {
+                    view.apply(event);
+                }
+            }
+        }
+        *last = last.saturating_add(1);
+        waiting.push_back(LaneEvent { seq: *last, lane: Arc::clone(lane), recovery, event });
+    }
+
+    /// Lets a view show what goes on in its operation. Gives the last event that came to be.
+    pub(super) fn show(&self, lane: &str, view: Option<&mut OperationView>) -> u64 {
+        let queue = self.queue();
+        if let Some(view) = view
+            && let Some(found) = queue.underway.get(lane).filter(|found| found.id == view.id)
+        {
+            view.show(found);
+        }
+        queue.last
+    }
+
+    /// Nobody drives the lane any more.
+    pub(super) fn forget(&self, lane: &str) {
+        self.queue().underway.remove(lane);
     }
 
     /// Tells everything that waits. Returns when it is told, also by another teller.
@@ -104,7 +152,7 @@ impl Bus {
     /// Tells everything that waits, unless somebody tells already, who then tells this, too. For callers that a
     /// listener may be waiting for.
     pub(super) async fn nudge(&self) -> Result<(), Fault> {
-        while !self.queue().is_empty() {
+        while !self.queue().waiting.is_empty() {
             let Ok(one) = self.telling.try_lock() else { return Ok(()) };
             self.drain().await?;
             drop(one);
@@ -128,7 +176,7 @@ impl Bus {
 
     async fn tell_faults(&self) {
         loop {
-            let event = self.queue().pop_front();
+            let event = self.queue().waiting.pop_front();
             let Some(event) = event else { return };
             if matches!(event.event, Event::Fault { .. } | Event::Warning { .. }) {
                 self.tell(&event).await;
@@ -139,13 +187,13 @@ impl Bus {
     async fn drain(&self) -> Result<(), Fault> {
         loop {
             // Looked at first: a claim whose barrier fails stays untold.
-            let claims = self.queue().front().map(|event| is_claim(&event.event));
+            let claims = self.queue().waiting.front().map(|event| is_claim(&event.event));
             match claims {
                 None => return Ok(()),
                 Some(true) => self.barrier().await?,
                 Some(false) => {}
             }
-            let event = self.queue().pop_front();
+            let event = self.queue().waiting.pop_front();
             if let Some(event) = event {
                 self.tell(&event).await;
             }
@@ -171,12 +219,13 @@ impl Bus {
                 self.listeners().retain(|(found, _)| *found != id);
                 let error = "the listener panicked and hears nothing more".to_owned();
                 let event = Event::HandlerError { kind: HandlerKind::Event, name: "listener".to_owned(), error };
-                self.queue().push_front(LaneEvent { lane: Arc::clone(&told.lane), recovery: false, event });
+                let (seq, lane) = (told.seq, Arc::clone(&told.lane));
+                self.queue().waiting.push_front(LaneEvent { seq, lane, recovery: false, event });
             }
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<LaneEvent>> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

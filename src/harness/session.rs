@@ -16,8 +16,10 @@ use super::plan::Plan;
 use super::publish::{Listener, Subscription};
 use super::restore;
 use crate::model::session::namespace;
-use crate::model::{EntryId, Event, LaneConfig, LaneState, MAIN_LANE, NamedValue, RunId, UsageRow};
-use crate::port::{Hooks, Store, StoreError, Tool};
+use crate::model::{
+    Entry, EntryId, Event, LaneConfig, LaneState, MAIN_LANE, NamedValue, OperationResult, RunId, UsageRow,
+};
+use crate::port::{EntryScan, Hooks, Store, StoreError, Tool};
 use crate::turn::ActiveTool;
 
 /// One open session. A clone is another handle on it.
@@ -174,14 +176,18 @@ impl Harness {
     /// Adds a tool, from the next request on.
     ///
     /// # Errors
-    /// Another one has its name.
+    /// Another one has its name, or its schema is not usable.
     pub fn register_tool(&self, tool: Arc<dyn Tool>) -> Result<Registration, RegisterError> {
         let name = tool.spec().name.clone();
+        let active = ActiveTool::new(tool);
+        if let Err(reason) = active.schema() {
+            return Err(RegisterError::InvalidSchema { name, reason: reason.to_owned() });
+        }
         let mut tools = self.core.tools();
         if tools.iter().any(|active| active.tool.spec().name == name) {
             return Err(RegisterError::DuplicateTool { name });
         }
-        tools.push(ActiveTool::new(tool));
+        tools.push(active);
         drop(tools);
         let core = Arc::downgrade(&self.core);
         Ok(Registration {
@@ -216,13 +222,37 @@ impl Harness {
         &self.core.options.store
     }
 
-    /// The rows of the ledger that belong to an operation.
+    /// Entries of the tree, of all lanes and branches.
     ///
     /// # Errors
     /// The store can not be read.
-    pub fn usage_of(&self, operation: &RunId) -> Result<Vec<UsageRow>, StoreError> {
-        let rows = self.core.options.store.usage()?;
-        Ok(rows.into_iter().filter(|row| row.operation_id.as_ref() == Some(operation)).collect())
+    pub fn entries(&self, scan: &EntryScan) -> Result<Vec<Entry>, StoreError> {
+        self.core.options.store.scan_entries(scan)
+    }
+
+    /// The rows of the ledger, or those that belong to an operation.
+    ///
+    /// # Errors
+    /// The store can not be read.
+    pub fn usage(&self, operation: Option<&RunId>) -> Result<Vec<UsageRow>, StoreError> {
+        let mut rows = self.core.options.store.usage()?;
+        rows.retain(|row| operation.is_none() || row.operation_id.as_ref() == operation);
+        Ok(rows)
+    }
+
+    /// How the operations of the session ended, the first to begin first.
+    ///
+    /// # Errors
+    /// The store can not be read, or holds something else under that name.
+    pub fn results(&self) -> Result<Vec<OperationResult>, StoreError> {
+        let found = self.core.options.store.values(namespace::RESULT, "")?;
+        let read = |(key, value)| {
+            let of = |error: serde_json::Error| StoreError::Invalid(format!("the result of {key}: {error}"));
+            serde_json::from_value::<OperationResult>(value).map_err(of)
+        };
+        let mut results = found.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        results.sort_by_key(|result| result.started_at);
+        Ok(results)
     }
 
     /// Names the session, or takes its name.

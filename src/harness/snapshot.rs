@@ -19,6 +19,8 @@ use crate::port::Stats;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     pub lane: String,
+    /// The last event whose effect is in it. A listener may take a snapshot that is ahead of what it hears.
+    pub seq: u64,
     /// The path to the tip, oldest first.
     pub transcript: Vec<Arc<Entry>>,
     pub tip_id: Option<EntryId>,
@@ -118,9 +120,10 @@ impl OperationView {
         self.streaming.as_ref().map(|builder| builder.snapshot())
     }
 
-    /// Shows a reply that streams.
-    pub(super) fn set_streaming(&mut self, reply: Option<MessageBuilder>) {
-        self.streaming = reply.map(Box::new);
+    /// Shows what goes on as another view of this operation does.
+    pub(super) fn show(&mut self, other: &Self) {
+        self.running_tools.clone_from(&other.running_tools);
+        self.streaming.clone_from(&other.streaming);
     }
 
     fn tool(&mut self, tool_call_id: &str) -> Option<&mut RunningTool> {
@@ -135,7 +138,7 @@ impl OperationView {
     }
 
     /// Changes what goes on inside the operation.
-    fn apply(&mut self, event: &Event) {
+    pub(super) fn apply(&mut self, event: &Event) {
         match event {
             Event::OperationAbort { .. } => self.status = OperationStatus::Aborting,
             // What a drive left behind that was broken off.
@@ -210,9 +213,15 @@ impl OperationView {
     }
 }
 
-/// Makes a snapshot that of the moment after an event. Of another lane's events only what they add to the statistics of
-/// the session counts.
+/// Makes a snapshot that of the moment after an event. What it holds already changes nothing; of another lane's events
+/// only what they add to the statistics of the session counts.
 pub fn reduce(snapshot: &mut Snapshot, event: &LaneEvent) {
+    if event.seq != 0 {
+        if event.seq <= snapshot.seq {
+            return;
+        }
+        snapshot.seq = event.seq;
+    }
     count(&mut snapshot.stats, &event.event);
     if *event.lane != *snapshot.lane {
         return;

@@ -226,6 +226,9 @@ impl RecoveryAction {
 /// An event of a lane of a session.
 #[derive(Clone, Debug)]
 pub struct LaneEvent {
+    /// Its place among the events of the session in this process, from 1; a snapshot knows by it what it holds already.
+    /// 0 = nobody counts.
+    pub seq: u64,
     pub lane: Arc<str>,
     /// Told again, or for the first time, for work that a dead process began.
     pub recovery: bool,

@@ -45,6 +45,11 @@ impl ActiveTool {
         }
     }
 
+    /// Compiles the schema now; the reason if it is not usable.
+    pub fn schema(&self) -> Result<(), &str> {
+        self.compiled().as_ref().map(drop).map_err(String::as_str)
+    }
+
     fn name(&self) -> &str {
         &self.tool.spec().name
     }

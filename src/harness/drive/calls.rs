@@ -17,7 +17,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::core::Halt;
 use super::super::phase::tools;
-use super::super::snapshot::RunningTool;
 use super::Driver;
 use super::tools::{Cleared, Shop};
 use crate::model::{CallRecord, Content, EntryId, Event, Replay, ToolBatch, ToolCall, ToolResultView};
@@ -208,18 +207,13 @@ impl Driver<'_> {
                 Ok((Some(plan), ()))
             })
             .await?;
-        if intended.is_some() {
-            let running = running(call, effective_args(call, args));
-            self.core.live().entry(self.lane.to_owned()).or_default().tools.push(running);
-            return Ok(Some(cleared));
-        }
         // An abort came first. What never starts need not wait for those that run; what a dead process began is
         // settled as that by the end of the operation.
-        if self.ends() && !rerun {
+        if intended.is_none() && self.ends() && !rerun {
             let (record, call) = (record.clone(), call.clone());
             self.refuse(record, call, CallFailure::Cancelled, false, Vec::new(), false).await?;
         }
-        Ok(None)
+        Ok(intended.is_some().then_some(cleared))
     }
 
     /// The running call, the hook behind it, and its outcome.
@@ -321,11 +315,6 @@ impl Driver<'_> {
                 return Ok(());
             }
         };
-        if let Some(live) = self.core.live().get_mut(self.lane)
-            && let Some(tool) = live.tools.iter_mut().find(|tool| tool.tool_call_id == call.id)
-        {
-            tool.partial = Some(Arc::clone(&update.partial));
-        }
         self.emit(Event::ToolUpdate {
             tool_call_id: call.id,
             tool_name: call.name,
@@ -344,17 +333,6 @@ impl Driver<'_> {
             self.settle(|lane, open, _| Ok((Some(tools::progress(lane, open, &result, &snapshot)?), ()))).await?;
         }
         Ok(())
-    }
-}
-
-pub(super) fn running(call: &ToolCall, effective_args: Option<Arc<Value>>) -> RunningTool {
-    RunningTool {
-        tool_call_id: call.id.clone(),
-        tool_name: call.name.clone(),
-        args: Arc::new(call.arguments.clone()),
-        effective_args,
-        partial: None,
-        settled: None,
     }
 }
 

@@ -23,8 +23,8 @@ use super::super::plan::Plan;
 use super::{Driver, Step};
 use crate::model::session::namespace;
 use crate::model::{
-    AssistantHead, AssistantMessage, Diagnostic, EntryId, Event, GenerationContext, HandlerKind, LaneConfig, LaneEvent,
-    Leaf, Message, MessageBuilder, Model, PendingReply, RunId, Thinking,
+    AssistantHead, AssistantMessage, Diagnostic, EntryId, Event, GenerationContext, HandlerKind, LaneConfig, Leaf,
+    Message, Model, PendingReply, RunId, Thinking,
 };
 use crate::port::{Credential, HookPoint, LlmRequest, Purpose, ResponseMeta};
 use crate::turn::{self, ReplyItem, ReplyReader};
@@ -161,7 +161,7 @@ impl Driver<'_> {
         let (bus, lane) = (Arc::clone(&self.core.bus), Arc::clone(&self.name));
         let failed = move |name: &str, error| {
             let event = Event::HandlerError { kind: HandlerKind::Hook, name: name.to_owned(), error };
-            bus.push(LaneEvent { lane: Arc::clone(&lane), recovery: false, event });
+            bus.push(&lane, false, event);
         };
         stream_options.observers.on_payload =
             chain.payload_observer(stream_options.observers.on_payload.take(), failed);
@@ -225,7 +225,6 @@ impl Driver<'_> {
         let cancelled = self.look().is_some_and(|open| open.cancelled());
         let mut reply = reader.finish(cancelled, ready.notes);
         reply.thinking_level = thinking(&pending.generation_context.configuration);
-        self.core.live().entry(self.lane.to_owned()).or_default().reply = None;
         Ok(Read { reply, meta })
     }
 
@@ -335,8 +334,6 @@ impl Streaming<'_, '_> {
         match item {
             ReplyItem::Opened(head) => {
                 self.frames.start(&head, now);
-                let live = MessageBuilder::new(&head);
-                driver.core.live().entry(driver.lane.to_owned()).or_default().reply = Some(live);
                 driver.emit(Event::MessageStart {
                     message: Arc::new(Message::Assistant(AssistantMessage::pending(&head))),
                 });
@@ -345,10 +342,6 @@ impl Streaming<'_, '_> {
                 self.frames.push(index, &event, now);
                 if let Some(usage) = &usage {
                     self.frames.usage(usage);
-                }
-                if let Some(reply) = driver.core.live().get_mut(driver.lane).and_then(|live| live.reply.as_mut()) {
-                    // What the reader let through fits.
-                    let _fits = reply.fold(index, &event);
                 }
                 driver.emit(Event::MessageUpdate { index, event, usage });
             }

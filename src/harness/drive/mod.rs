@@ -26,9 +26,7 @@ use super::memory::{LaneMemory, Open};
 use super::options::{Blocked, Drive, Outcome, Settled, Wait};
 use super::phase::{self, Facts, cancel, checkpoint, start};
 use super::plan::Plan;
-use crate::model::{
-    CancelCause, ErrorRecord, Event, HandlerKind, LaneEvent, Leaf, Message, OperationState, RecoveryAction, RunId,
-};
+use crate::model::{CancelCause, ErrorRecord, Event, Leaf, Message, OperationState, RecoveryAction, RunId};
 use crate::port::{HookPoint, HookScope, Hooks};
 
 /// One drive of one operation.
@@ -251,7 +249,7 @@ impl<'a> Driver<'a> {
     }
 
     fn emit_as(&self, recovery: bool, event: Event) {
-        self.core.bus.push(LaneEvent { lane: Arc::clone(&self.name), recovery, event });
+        self.core.bus.push(&self.name, recovery, event);
     }
 
     fn emit_all(&self, events: Vec<Event>) {
@@ -323,8 +321,7 @@ impl<'a> Driver<'a> {
         super::import::spool(self.core, self.lane).await?;
         let planned = self
             .go_on(|lane, open, facts| {
-                let warnings = self.untold(checkpoint::warnings(lane, open, facts));
-                match checkpoint::boundary(lane, open, warnings, facts)? {
+                match checkpoint::boundary(lane, open, &|warnings| self.untold(warnings), facts)? {
                     checkpoint::Boundary::Next(plan) => Ok((Some(*plan), true)),
                     checkpoint::Boundary::MayFinish => Ok((None, false)),
                 }
@@ -361,18 +358,11 @@ impl<'a> Driver<'a> {
             follow_up = found;
             super::import::spool(self.core, self.lane).await?;
         }
-        let max = self.core.options.limits.max_follow_ups;
-        let over = self
-            .go_on(|lane, open, facts| {
-                let finish = checkpoint::finish(lane, open, follow_up, facts)?;
-                Ok((Some(finish.plan), finish.follow_up_over_limit))
-            })
-            .await?;
-        if over == Some(true) {
-            let error = format!("a follow-up was dropped: an operation has at most {max} (hook_limits.max_follow_ups)");
-            let name = HookPoint::BeforeRunEnd.as_str().to_owned();
-            self.emit(Event::HandlerError { kind: HandlerKind::Hook, name, error });
-        }
+        self.go_on(|lane, open, facts| {
+            let plan = checkpoint::finish(lane, open, follow_up, &|warnings| self.untold(warnings), facts)?;
+            Ok((Some(plan), ()))
+        })
+        .await?;
         Ok(Step::Continue)
     }
 

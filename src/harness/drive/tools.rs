@@ -15,12 +15,11 @@ use super::super::error::Fault;
 use super::super::memory::Open;
 use super::super::options::{Blocked, Wait};
 use super::super::phase::tools::{self, Outcome};
-use super::super::snapshot::{RunningTool, SettledTool};
-use super::calls::{running, start_event};
+use super::calls::start_event;
 use super::{Driver, Step};
 use crate::model::session::namespace;
 use crate::model::{
-    CallRecord, CallStatus, Content, EntryId, Event, Leaf, Message, RecoveryAction, StopReason, ToolBatch, ToolCall,
+    CallRecord, CallStatus, Content, EntryId, Event, Leaf, RecoveryAction, StopReason, ToolBatch, ToolCall,
 };
 use crate::port::{HookPoint, Hooks, Tool};
 use crate::turn::{self, ActiveTool, CallFailure, CallOutcome, Checked, check_call, recheck_call, texts};
@@ -178,11 +177,6 @@ impl Driver<'_> {
             self.recovery_step("tools", RecoveryAction::Place, None, None);
         }
         self.settle(|lane, open, facts| Ok((Some(tools::place(lane, open, recovery, facts)?), ()))).await?;
-        let waits = self.look().map(|open| open.staged).unwrap_or_default();
-        let waiting: Vec<&str> = waits.keys().filter_map(|id| call_id(waits.get(id)?)).collect();
-        if let Some(live) = self.core.live().get_mut(self.lane) {
-            live.tools.retain(|tool| tool.settled.is_none() || waiting.contains(&tool.tool_call_id.as_str()));
-        }
         Ok(())
     }
 
@@ -279,23 +273,7 @@ impl Driver<'_> {
             Ok((Some(tools::outcome(lane, open, settled, facts)?), ()))
         })
         .await?;
-        self.show_outcome(&outcome);
         Ok(())
-    }
-
-    /// The outcome of a call, for who looks at the lane before it has its place.
-    fn show_outcome(&self, outcome: &CallOutcome) {
-        let mut live = self.core.live();
-        let tools = &mut live.entry(self.lane.to_owned()).or_default().tools;
-        let settled = Some(SettledTool {
-            result: Arc::new(outcome.view()),
-            is_error: outcome.output.is_error,
-            duration_ms: outcome.duration_ms,
-        });
-        match tools.iter_mut().find(|tool| tool.tool_call_id == outcome.call.id) {
-            Some(tool) => tool.settled = settled,
-            None => tools.push(RunningTool { settled, ..running(&outcome.call, None) }),
-        }
     }
 
     /// What is kept for a call: its progress and its memos.
@@ -319,13 +297,5 @@ fn end_event(outcome: &CallOutcome) -> Event {
         result: Arc::new(outcome.view()),
         is_error: outcome.output.is_error,
         duration_ms: outcome.duration_ms,
-    }
-}
-
-/// The call that a result answers.
-fn call_id(message: &Message) -> Option<&str> {
-    match message {
-        Message::ToolResult(result) => Some(&result.tool_call_id),
-        _ => None,
     }
 }

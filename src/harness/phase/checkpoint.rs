@@ -14,9 +14,10 @@ use super::finish::{self, Ending, Publication, Tip};
 use super::inbox::{self, Selection};
 use super::{Facts, request};
 use crate::model::{
-    Continuation, EntryBody, EntryId, Event, Leaf, Message, OperationState, Reason, Status, StopReason,
+    Continuation, EntryBody, EntryId, Event, HandlerKind, Leaf, Message, OperationState, Reason, Status, StopReason,
     ToolResultMessage,
 };
+use crate::port::HookPoint;
 use crate::turn::{self, Budget};
 
 /// What a checkpoint comes to.
@@ -27,11 +28,14 @@ pub(in super::super) enum Boundary {
     MayFinish,
 }
 
+/// Makes events of the warnings of limits, by the word of the limit and the text: those that were not told yet.
+pub(in super::super) type Untold<'a> = &'a dyn Fn(Vec<(&'static str, String)>) -> Vec<Event>;
+
 /// Plans the next step of a checkpoint.
 pub(in super::super) fn boundary(
     lane: &LaneMemory,
     open: &Open,
-    warnings: Vec<Event>,
+    untold: Untold<'_>,
     facts: &Facts<'_>,
 ) -> Result<Boundary, Fault> {
     let (continuation, trigger) = owed(open)?;
@@ -42,19 +46,8 @@ pub(in super::super) fn boundary(
     if let Some(reason) = exceeded(lane, open, facts) {
         return Ok(Boundary::Next(Box::new(stop(lane, open, reason, facts)?)));
     }
-    let mut first = Plan::new(lane);
-    for warning in warnings {
-        first.event(warning);
-    }
-    let plan = go_on(first, lane, open, continuation, trigger, &selection, None, facts)?;
+    let plan = go_on(lane, open, continuation, trigger, &selection, None, untold, facts)?;
     Ok(Boundary::Next(Box::new(plan)))
-}
-
-/// How the end was planned.
-pub(in super::super) struct Finish {
-    pub(in super::super) plan: Plan,
-    /// A hook's follow-up was dropped because the operation has had all it may have.
-    pub(in super::super) follow_up_over_limit: bool,
 }
 
 /// Plans the end, or what came between: a new input goes first, then the follow-up of a hook.
@@ -62,23 +55,28 @@ pub(in super::super) fn finish(
     lane: &LaneMemory,
     open: &Open,
     follow_up: Option<String>,
+    untold: Untold<'_>,
     facts: &Facts<'_>,
-) -> Result<Finish, Fault> {
+) -> Result<Plan, Fault> {
     let (continuation, trigger) = owed(open)?;
     let selection = inbox::at_boundary(lane, &open.state.settings, continuation, facts);
     let owes = owes(continuation, &selection);
-    let may_follow = open.state.counters.follow_ups < facts.limits.max_follow_ups;
-    let follow_up_over_limit = !owes && follow_up.is_some() && !may_follow;
+    let max = facts.limits.max_follow_ups;
+    let may_follow = open.state.counters.follow_ups < max;
+    let mut first = Plan::new(lane);
+    if !owes && follow_up.is_some() && !may_follow {
+        let error = format!("a follow-up was dropped: an operation has at most {max} (hook_limits.max_follow_ups)");
+        let name = HookPoint::BeforeRunEnd.as_str().to_owned();
+        first.event(Event::HandlerError { kind: HandlerKind::Hook, name, error });
+    }
     let follow_up = follow_up.filter(|_| !owes && may_follow);
-    let plan = if owes || follow_up.is_some() {
-        match exceeded(lane, open, facts) {
-            Some(reason) => stop(lane, open, reason, facts)?,
-            None => go_on(Plan::new(lane), lane, open, continuation, trigger, &selection, follow_up, facts)?,
-        }
-    } else {
-        complete(lane, open, continuation, &selection, facts)?
-    };
-    Ok(Finish { plan, follow_up_over_limit })
+    if !owes && follow_up.is_none() {
+        return complete(first, lane, open, continuation, &selection, facts);
+    }
+    match exceeded(lane, open, facts) {
+        Some(reason) => stop(lane, open, reason, facts),
+        None => go_on(lane, open, continuation, trigger, &selection, follow_up, untold, facts),
+    }
 }
 
 fn owed(open: &Open) -> Result<(Continuation, Option<&EntryId>), Fault> {
@@ -95,15 +93,19 @@ fn owes(continuation: Continuation, selection: &Selection) -> bool {
 /// A request: what waits, the follow-up of a hook, and the next step.
 #[expect(clippy::too_many_arguments, reason = "the parts of one decision, of two callers")]
 fn go_on(
-    mut plan: Plan,
     lane: &LaneMemory,
     open: &Open,
     continuation: Continuation,
     trigger: Option<&EntryId>,
     selection: &Selection,
     follow_up: Option<String>,
+    untold: Untold<'_>,
     facts: &Facts<'_>,
 ) -> Result<Plan, Fault> {
+    let mut plan = Plan::new(lane);
+    for warning in untold(warnings(lane, open, facts)) {
+        plan.event(warning);
+    }
     plan.turn_start();
     let mut newest = inbox::place(&mut plan, lane, selection, facts)?;
     inbox::placed(&mut plan, selection);
@@ -135,13 +137,13 @@ fn go_on(
 
 /// The end: what asks for no reply is placed with it.
 fn complete(
+    mut plan: Plan,
     lane: &LaneMemory,
     open: &Open,
     continuation: Continuation,
     selection: &Selection,
     facts: &Facts<'_>,
 ) -> Result<Plan, Fault> {
-    let mut plan = Plan::new(lane);
     inbox::place(&mut plan, lane, selection, facts)?;
     inbox::placed(&mut plan, selection);
     let mut publication = Publication::default();
@@ -183,7 +185,7 @@ fn budget(facts: &Facts<'_>) -> Budget {
 }
 
 /// The warnings that are due when most of a limit is used: the word of the limit and the text.
-pub(in super::super) fn warnings(lane: &LaneMemory, open: &Open, facts: &Facts<'_>) -> Vec<(&'static str, String)> {
+fn warnings(lane: &LaneMemory, open: &Open, facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     let (counters, limits) = (open.state.counters, facts.limits);
     let repeats = repeats(lane, open, facts);
     let text = |reason: Reason| match reason {

@@ -85,27 +85,7 @@ pub(in super::super) fn end(
         Tip::Newest => plan.move_tip()?,
         Tip::Back(tip) => plan.tip_to(tip)?,
     }
-    let operation = open.id().as_str().to_owned();
-    plan.delete(namespace::OP_META, &operation);
-    plan.delete(namespace::OP_STATE, &operation);
-    for (namespace, key) in (facts.leftovers)()? {
-        plan.delete(namespace, &key);
-    }
-    match &open.state.leaf {
-        Leaf::AssistantPending(pending) => {
-            plan.delete_list(namespace::FRAMES, &format!("{operation}:{}", pending.response_entry_id));
-        }
-        Leaf::Tools { batch } => {
-            for call in &batch.calls {
-                if matches!(call.status, CallStatus::OutcomeReady { .. })
-                    && open.staged.contains_key(&call.result_entry_id)
-                {
-                    plan.staged_over(&call.result_entry_id);
-                }
-            }
-        }
-        Leaf::Starting | Leaf::Checkpoint { .. } | Leaf::AssistantReady { .. } | Leaf::AssistantWait { .. } => {}
-    }
+    forget(&mut plan, open, facts)?;
     let Ending { status, reason, stop_reason, error, cause, completion } = ending;
     let latest = plan.latest_reply().or_else(|| open.state.latest_assistant_entry_id.clone());
     let final_entry_id = match completion {
@@ -145,4 +125,30 @@ pub(in super::super) fn end(
         RunOutcome { messages: Vec::new(), stop_reason, reason, error: error.map(|(_, record)| record), cause };
     plan.run_end(lane, outcome, result);
     Ok(plan)
+}
+
+/// Takes away everything that is kept for an open operation.
+fn forget(plan: &mut Plan, open: &Open, facts: &Facts<'_>) -> Result<(), Fault> {
+    let operation = open.id().as_str().to_owned();
+    plan.delete(namespace::OP_META, &operation);
+    plan.delete(namespace::OP_STATE, &operation);
+    for (namespace, key) in (facts.leftovers)()? {
+        plan.delete(namespace, &key);
+    }
+    match &open.state.leaf {
+        Leaf::AssistantPending(pending) => {
+            plan.delete_list(namespace::FRAMES, &format!("{operation}:{}", pending.response_entry_id));
+        }
+        Leaf::Tools { batch } => {
+            for call in &batch.calls {
+                if matches!(call.status, CallStatus::OutcomeReady { .. })
+                    && open.staged.contains_key(&call.result_entry_id)
+                {
+                    plan.staged_over(&call.result_entry_id);
+                }
+            }
+        }
+        Leaf::Starting | Leaf::Checkpoint { .. } | Leaf::AssistantReady { .. } | Leaf::AssistantWait { .. } => {}
+    }
+    Ok(())
 }

@@ -19,7 +19,7 @@ fn id(id: &str) -> EntryId {
 }
 
 fn on(lane: &str, event: Event) -> LaneEvent {
-    LaneEvent { lane: lane.into(), recovery: false, event }
+    LaneEvent { seq: 0, lane: lane.into(), recovery: false, event }
 }
 
 fn empty() -> Snapshot {

@@ -179,8 +179,10 @@ async fn a_refused_drive_stores_nothing_and_the_operation_goes_on_later_case_88(
     assert_eq!(world.tree(), "u a r a");
 }
 
+type Rewrite = fn(&mut AssistantMessage);
+
 /// Makes another reply of each.
-struct Rewriter(fn(&mut AssistantMessage));
+struct Rewriter(Rewrite);
 
 #[async_trait]
 impl Hooks for Rewriter {
@@ -215,7 +217,7 @@ fn errors(process: &Process) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn a_hook_behind_a_reply_may_rewrite_it_and_not_leave_it_open_case_89() {
     // That it keeps its role is a matter of types.
-    let cases: [(fn(&mut AssistantMessage), &str, bool); 3] = [
+    let cases: [(Rewrite, &str, bool); 3] = [
         (|message| message.content = vec![AssistantBlock::text("rewritten")], "rewritten", true),
         (|message| message.stop_reason = StopReason::Aborted, "raw", false),
         (|message| message.stop_reason = StopReason::Pending, "raw", false),

@@ -9,6 +9,7 @@ mod endings;
 mod hooks;
 mod inbox;
 mod invariants;
+mod library;
 mod limits;
 mod recovery;
 mod restore;

@@ -150,7 +150,7 @@ impl Place {
         names.filter(|path| path.to_string_lossy().contains(".torn-")).map(|path| fs::read(path).unwrap()).collect()
     }
 
-    /// The baseline, killed behind TXn.
+    /// The baseline, killed behind transaction n.
     async fn killed_after(n: usize) -> (Self, Process) {
         let place = Self::new(Durability::Normal).await;
         let process = place.world.process_with(Vec::new(), dialogue).await;
