@@ -155,6 +155,7 @@ pub(super) async fn ready(
     let outputs = deadline.within(signals, apart(move || opening.open())).await.map_err(Refused::Cancelled)??;
     screen.events.clone_from(&outputs.events);
     let mut kept = open_known(&chosen, &settings, signals, deadline).await?;
+    let held_since = clock.now_ms();
     if moved {
         warnings.push(("session", format!("the session works in {}", cwd.display())));
     }
@@ -181,7 +182,7 @@ pub(super) async fn ready(
             None => make_new(chosen, session_id, &settings, signals, deadline).await?,
         };
         let then = args.then.iter().cloned().collect();
-        let begun = to_its_end(begin(prompt, then, &kept, &setup, &clock), signals, deadline).await?;
+        let begun = to_its_end(begin(prompt, then, &kept, &setup, held_since, &clock), signals, deadline).await?;
         Ok((setup, kept, begun))
     };
     match ready.await {
@@ -342,6 +343,7 @@ async fn begin(
     mut then: VecDeque<String>,
     kept: &Kept,
     setup: &Setup,
+    held_since: u64,
     clock: &Arc<dyn Clock>,
 ) -> Result<Begun, ErrorRecord> {
     if prompt.is_none() && then.is_empty() && kept.stored.is_none() && kept.resumed {
@@ -351,7 +353,8 @@ async fn begin(
             return Err(resume::nothing());
         }
     }
-    let options = setup.options(Arc::clone(&kept.store), &kept.id, kept.session_ref(), kept.inbox(clock));
+    let mut options = setup.options(Arc::clone(&kept.store), &kept.id, kept.session_ref(), kept.inbox(clock));
+    options.held_since = Some(held_since);
     let harness = Harness::open(options).await.map_err(|error| unopened(&error))?;
     let lane = harness.lane(MAIN_LANE).map_err(|error| ErrorRecord::new(error.kind(), error.to_string()))?;
     let recovered = lane.open_operation().is_some();

@@ -37,7 +37,7 @@ pub(super) struct Core {
     retry: RetryPolicy,
     stored_options: StoredOptions,
     /// Milliseconds since 1970.
-    pub(super) opened_at: u64,
+    pub(super) held_since: u64,
 }
 
 /// What only jobs know.
@@ -100,7 +100,7 @@ impl Core {
             warned: Mutex::default(),
             retry: options.retry.policy(),
             stored_options: options.stored_options(),
-            opened_at: options.clock.now_ms(),
+            held_since: options.held_since.unwrap_or_else(|| options.clock.now_ms()),
             options,
         })
     }

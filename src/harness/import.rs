@@ -113,8 +113,8 @@ fn aim(core: &Core, lane: &str, operation: Option<&RunId>, at: u64) -> Aim {
     match (operation, open) {
         (Some(id), Some(open)) if id == open.id() => Aim::Open,
         // A run that this process begins is meant from the time on at which it had the session.
-        (None, Some(open)) if at >= open.meta.started_at.min(core.opened_at) => Aim::Open,
-        (None, None) if at >= core.opened_at => Aim::Coming,
+        (None, Some(open)) if at >= open.meta.started_at.min(core.held_since) => Aim::Open,
+        (None, None) if at >= core.held_since => Aim::Coming,
         _ => Aim::Over,
     }
 }

@@ -30,6 +30,7 @@ mod steer;
 mod storage;
 mod supervised;
 mod terminals;
+mod then;
 mod wire;
 
 use std::ffi::OsString;
