@@ -59,7 +59,8 @@ impl Driver<'_> {
             }
         }
         let shop = self.shop(&batch);
-        let missing = self.missing_tools(&batch)?;
+        // Of a reply that was cut off no call runs.
+        let missing = if self.is_truncated(&batch)? { Vec::new() } else { self.missing_tools(&batch)? };
         if !missing.is_empty() {
             return Ok(Step::Waiting(Wait::Blocked(Blocked::Tools { names: missing })));
         }
