@@ -1,17 +1,23 @@
 //! What happens beside a run: calls that use their own lane, configurations, faults and ends that come in its middle.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use pirn::harness::Lane;
-use pirn::model::{PendingEntry, Status};
-use pirn::port::Clock;
+use pirn::harness::{Drive, Input, InvalidMessage, Lane, QueueError, RunError};
+use pirn::model::{Event, LaneEvent, Message, PendingEntry, Status};
+use pirn::port::{BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Transformed};
 use pirn::testing::{CountingTool, Reply};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
+use super::abort::half;
 use super::invariants::check;
-use super::tools::boom;
+use super::retry::err;
+use super::tools::{boom, slow};
+use super::watch::Watch;
 use super::world::{Ended, Process, World, calls, config, echo, say};
 
 /// Waits for something that must not hang. The clock is paused: it moves only where nothing else can.
@@ -72,5 +78,175 @@ async fn a_call_that_uses_its_own_lane_while_another_one_ends_is_not_waited_for_
         assert_eq!((world.tree().as_str(), world.executions.count()), (tree, 2), "{name}");
         assert_eq!(world.texts()[2..4], ["v", "boomed"], "{name}");
         check(&world, &[&process]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_configuration_ends_the_wait_for_a_repeat_and_begins_a_new_step() {
+    // In the moment in which the wait begins, and in its middle.
+    for after in [0, 5] {
+        let world = World::new().await;
+        let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let seen = Arc::clone(&attempts);
+        let watch = Watch::new().before_request(move |asked| {
+            seen.lock().unwrap().push(asked.attempt);
+            BeforeRequestAnswer::default()
+        });
+        let process = world
+            .process_with(vec![err("503 overloaded"), say("ok")], |options| {
+                options.hooks = vec![watch.shared()];
+                options.retry.base_delay = Duration::from_secs(60);
+                options.retry.max_delay = Duration::from_secs(60);
+            })
+            .await;
+        let began = world.clock.monotonic_ms();
+        let configure = async |process: &Process| {
+            world.clock.sleep(Duration::from_millis(after)).await;
+            assert_eq!(world.state()["at"], "assistant.retry_wait");
+            process.lane.configure(config("m2")).await.unwrap();
+        };
+        let result = in_time(&world, process.prompt_and(5, configure)).await.result();
+        assert_eq!((result.status, world.tree().as_str()), (Status::Completed, "u a!err a"));
+        assert_eq!(world.clock.monotonic_ms() - began, after, "the rest of the minute is not waited for");
+        assert_eq!((models(&process).join(" "), attempts.lock().unwrap().clone()), ("m1 m2".to_owned(), vec![1, 1]));
+        let end = |told: LaneEvent| match told.event {
+            Event::RetryEnd { attempt, success, final_error } => Some((attempt, success, final_error)),
+            _ => None,
+        };
+        let ends: Vec<_> = process.heard.events().into_iter().filter_map(end).collect();
+        assert_eq!(ends, [(1, false, Some("503 overloaded".to_owned()))]);
+        assert!(!process.heard.names().iter().any(|name| name == "fault" || name == "retry_start"));
+        check(&world, &[&process]);
+    }
+}
+
+/// The models that were asked.
+fn models(process: &Process) -> Vec<String> {
+    process.provider.requests().iter().map(|request| request.model.id.clone()).collect()
+}
+
+/// Gives its lane another model when it is first asked at its point.
+struct Switch {
+    point: HookPoint,
+    lane: OnceLock<Lane>,
+    /// Refuses the request that it has made obsolete.
+    refuses: bool,
+    asked: AtomicUsize,
+}
+
+impl Switch {
+    fn new(point: HookPoint, refuses: bool) -> Arc<Self> {
+        Arc::new(Self { point, lane: OnceLock::new(), refuses, asked: AtomicUsize::new(0) })
+    }
+
+    /// Whether it was the first time.
+    async fn switch(&self) -> bool {
+        let is_first = self.asked.fetch_add(1, Ordering::SeqCst) == 0;
+        if is_first {
+            self.lane.get().unwrap().configure(config("m2")).await.unwrap();
+        }
+        is_first
+    }
+}
+
+#[async_trait]
+impl Hooks for Switch {
+    fn name(&self) -> &'static str {
+        "switch"
+    }
+
+    fn listens(&self, point: HookPoint) -> bool {
+        point == self.point
+    }
+
+    async fn transform_context(
+        &self,
+        _: &[Arc<Message>],
+        _: &str,
+        _: &CancellationToken,
+    ) -> Result<Transformed, HookFailure> {
+        self.switch().await;
+        Ok(Transformed::default())
+    }
+
+    async fn before_request(
+        &self,
+        _: BeforeRequest<'_>,
+        _: &CancellationToken,
+    ) -> Result<BeforeRequestAnswer, HookFailure> {
+        let is_first = self.switch().await;
+        let block = (is_first && self.refuses).then(|| "not this one".to_owned());
+        Ok(BeforeRequestAnswer { block, ..BeforeRequestAnswer::default() })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_changes_while_a_request_is_made_is_that_of_the_request_that_goes_out() {
+    for (point, refuses) in
+        [(HookPoint::TransformContext, false), (HookPoint::BeforeRequest, false), (HookPoint::BeforeRequest, true)]
+    {
+        let (world, switch) = (World::new().await, Switch::new(point, refuses));
+        let process = world.process_with(vec![say("ok")], |options| options.hooks = vec![switch.clone()]).await;
+        assert!(switch.lane.set(process.lane.clone()).is_ok());
+        let result = in_time(&world, process.prompt("go")).await.result();
+        assert_eq!((result.status, world.tree().as_str()), (Status::Completed, "u a"), "{point:?}");
+        assert_eq!((models(&process), switch.asked.load(Ordering::SeqCst)), (vec!["m2".to_owned()], 2), "{point:?}");
+        assert!(!process.heard.names().contains(&"fault".to_owned()), "{point:?}");
+        check(&world, &[&process]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_takes_one_message_at_a_time_and_stores_nothing_of_several() {
+    let world = World::new().await;
+    let process = world.process(vec![say("ok")]).await;
+    let lane = &process.lane;
+    let two = || Input::from(["m1", "m2"].map(|text| Message::user(text, Vec::new(), 0)).to_vec());
+    for refused in [
+        lane.steer(two()).await.map(drop),
+        lane.follow_up(two()).await.map(drop),
+        lane.next_run(two()).await.map(drop),
+        lane.follow_ups(vec!["one".into(), two()]).await,
+        lane.next_run_then("one", vec![two()]).await,
+    ] {
+        assert_eq!(refused, Err(QueueError::InvalidMessage { reason: InvalidMessage::Several }));
+    }
+    let refused = lane.prompt_then("go", vec![two()], Drive::default()).await;
+    assert_eq!(refused, Err(RunError::InvalidMessage { reason: InvalidMessage::Several }));
+    assert_eq!((process.faults.steps().len(), lane.inbox().len(), lane.open_operation()), (0, 0, None));
+    // A prompt may be several.
+    let ended = process.until_killed(lane.prompt(two(), Drive::default())).await;
+    assert_eq!(
+        (ended.result().status, world.texts()),
+        (Status::Completed, vec!["m1".into(), "m2".into(), "ok".into()])
+    );
+    check(&world, &[&process]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_a_session_tells_what_runs_to_end_and_stores_nothing_more() {
+    for (name, reply) in [("a call", calls(vec![slow("c1")])), ("a reply", half())] {
+        let world = World::new().await;
+        let process = world.process(vec![reply, say("never")]).await;
+        let close = async {
+            tokio::select! {
+                () = world.executions.begun(1) => {}
+                () = process.provider.stalled(1) => {}
+            }
+            process.harness.clone().close().await.unwrap();
+            process.faults.note("closed");
+        };
+        // Both end by their token alone.
+        let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), close) }).await;
+        assert!(matches!(ended, Ended::Refused(RunError::Closed)), "{name}: {ended:?}");
+        assert_eq!(process.faults.story().last().map(String::as_str), Some("closed"), "{name}");
+        assert!(matches!(process.lane.steer("s1").await, Err(QueueError::Closed)), "{name}");
+        assert!(matches!(process.prompt("again").await, Ended::Refused(RunError::Closed)), "{name}");
+        assert_eq!(process.faults.story().last().map(String::as_str), Some("closed"), "{name}");
+        assert_eq!(world.state()["control"]["status"], "running", "{name}");
+        process.faults.kill();
+        let next = world.process(vec![say("done"), say("done")]).await;
+        assert_eq!(next.go_on().await.result().status, Status::Completed, "{name}");
+        check(&world, &[&process, &next]);
     }
 }
