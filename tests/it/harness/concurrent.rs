@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use pirn::harness::{Drive, Input, InvalidMessage, Lane, QueueError, RunError};
 use pirn::model::{Event, LaneEvent, Message, PendingEntry, Status};
 use pirn::port::{BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Transformed};
-use pirn::testing::{CountingTool, Reply};
+use pirn::testing::{CountingTool, FaultStore, Reply};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -248,5 +248,52 @@ async fn closing_a_session_tells_what_runs_to_end_and_stores_nothing_more() {
         let next = world.process(vec![say("done"), say("done")]).await;
         assert_eq!(next.go_on().await.result().status, Status::Completed, "{name}");
         check(&world, &[&process, &next]);
+    }
+}
+
+/// The lanes on which a fault was told, in order.
+fn faults(process: &Process) -> Vec<String> {
+    let lane = |told: LaneEvent| matches!(told.event, Event::Fault { .. }).then(|| told.lane.to_string());
+    process.heard.events().into_iter().filter_map(lane).collect()
+}
+
+/// How the store fails.
+type Breaks = fn(&FaultStore, usize);
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_is_told_once_on_every_lane_whichever_lane_meets_it() {
+    let stores: [(&str, Breaks); 2] =
+        [("a commit", |store, n| store.fail_commit(n)), ("a sync", |store, _| store.fail_sync(store.syncs() + 1))];
+    for (what, breaks) in stores {
+        for is_driven in [false, true] {
+            let name = format!("{what} fails, driven: {is_driven}");
+            let world = World::new().await;
+            let process = world.process(vec![half()]).await;
+            let other = process.harness.create_lane("other", None, config("m1")).await.unwrap();
+            let steer = async {
+                if is_driven {
+                    process.provider.stalled(1).await;
+                }
+                breaks(&process.faults, process.faults.transactions().len() + 1);
+                other.steer("s1").await
+            };
+            let driven = async {
+                if is_driven {
+                    let ended = process.prompt("go").await;
+                    assert!(matches!(ended, Ended::Refused(RunError::Faulted(_))), "{name}: {ended:?}");
+                }
+            };
+            let (steered, ()) = in_time(&world, async { tokio::join!(steer, driven) }).await;
+            let fault = match steered {
+                Err(QueueError::Faulted(fault)) => fault,
+                other => panic!("{name}: {other:?}"),
+            };
+            assert_eq!(faults(&process), ["main", "other"], "{name}");
+            // Whoever comes later hears it from the call, and it is not told again.
+            assert_eq!(process.lane.steer("s2").await, Err(QueueError::Faulted(fault.clone())), "{name}");
+            assert_eq!(other.prompt("go", Drive::default()).await, Err(RunError::Faulted(fault)), "{name}");
+            assert_eq!(faults(&process), ["main", "other"], "{name}");
+            assert!(process.lane.snapshot().faulted && other.snapshot().faulted, "{name}");
+        }
     }
 }
