@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use pirn::harness::{Drive, Input, InvalidMessage, Lane, QueueError, RunError};
-use pirn::model::{Event, LaneEvent, Message, PendingEntry, Status};
+use pirn::model::{CancelCause, Event, LaneEvent, Message, PendingEntry, Status};
 use pirn::port::{BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Transformed};
 use pirn::testing::{CountingTool, FaultStore, Reply};
 use tokio::sync::Notify;
@@ -295,5 +296,34 @@ async fn a_fault_is_told_once_on_every_lane_whichever_lane_meets_it() {
             assert_eq!(faults(&process), ["main", "other"], "{name}");
             assert!(process.lane.snapshot().faulted && other.snapshot().faulted, "{name}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_that_is_dropped_before_it_is_stored_leaves_the_run_to_its_own_end() {
+    let script = || vec![calls(vec![echo("c1", "v"), boom("c2")]), say("done")];
+    let world = World::new().await;
+    let process = world.process(script()).await;
+    process.prompt("go").await.result();
+    let whole = process.faults.story();
+    for n in 1..=process.faults.transactions().len() {
+        let world = World::new().await;
+        let process = world.process(script()).await;
+        // It waits for its turn behind `TXn`, and the run comes as far as it can meanwhile.
+        let give_up = async |process: &Process| {
+            let mut abort = Box::pin(process.lane.abort(CancelCause::Int));
+            let waits = std::future::poll_fn(|cx| Poll::Ready(abort.as_mut().poll(cx).is_pending())).await;
+            assert!(waits, "behind {n}");
+            let stored = process.faults.transactions().len();
+            world.clock.sleep(Duration::from_millis(1)).await;
+            assert_eq!(process.faults.transactions().len(), stored, "behind {n}");
+            drop(abort);
+        };
+        let result = in_time(&world, process.prompt_and(n, give_up)).await.result();
+        assert_eq!((result.status, world.tree().as_str()), (Status::Completed, "u a r r a"), "behind {n}");
+        assert_eq!(process.faults.story(), whole, "behind {n}: the same run");
+        assert!(!process.heard.names().contains(&"operation_abort".to_owned()), "behind {n}");
+        assert_eq!((process.provider.count(), world.executions.count()), (2, 2), "behind {n}");
+        check(&world, &[&process]);
     }
 }
