@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use pirn::harness::{Drive, Input, InvalidMessage, Lane, QueueError, RunError};
+use pirn::harness::{Blocked, Drive, Input, InvalidMessage, Lane, Options, Outcome, QueueError, RunError, Wait};
 use pirn::model::{CancelCause, Event, LaneEvent, Message, PendingEntry, Status};
 use pirn::port::{BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Transformed};
 use pirn::testing::{CountingTool, FaultStore, Reply};
@@ -19,7 +19,7 @@ use super::invariants::check;
 use super::retry::err;
 use super::tools::{boom, slow};
 use super::watch::Watch;
-use super::world::{Ended, Process, World, calls, config, echo, say};
+use super::world::{Ended, Process, World, baseline, calls, config, echo, say};
 
 /// Waits for something that must not hang. The clock is paused: it moves only where nothing else can.
 async fn in_time<T>(world: &World, work: impl Future<Output = T>) -> T {
@@ -326,4 +326,29 @@ async fn an_abort_that_is_dropped_before_it_is_stored_leaves_the_run_to_its_own_
         assert_eq!((process.provider.count(), world.executions.count()), (2, 2), "behind {n}");
         check(&world, &[&process]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_tool_is_gone_waits_for_it_and_goes_on_with_it() {
+    let world = World::new().await;
+    let dead = world.process(baseline()).await;
+    dead.faults.kill_after(5);
+    dead.prompt("go").await.killed();
+    let without = |options: &mut Options| options.tools.retain(|tool| tool.spec().name != "echo");
+    let process = world.process_with(vec![say("done")], without).await;
+    for _ in 0..2 {
+        let ended = process.go_on().await;
+        let Ended::Outcome(Outcome::Waiting(Wait::Blocked(Blocked::Tools { names }))) = ended else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(names, ["echo"]);
+    }
+    assert_eq!((process.faults.transactions().len(), world.tree().as_str()), (0, "u a"));
+    assert_eq!(world.state()["batch"]["calls"][0]["status"], "planned");
+    let echo = CountingTool::echo().counted(&world.executions);
+    let registered = process.harness.register_tool(Arc::new(echo)).unwrap();
+    assert_eq!(process.go_on().await.result().status, Status::Completed);
+    drop(registered);
+    assert_eq!((world.tree().as_str(), world.texts()[2].as_str(), world.executions.count()), ("u a r a", "v", 1));
+    check(&world, &[&dead, &process]);
 }
