@@ -8,7 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use pirn::harness::{Blocked, Drive, Input, InvalidMessage, Lane, Options, Outcome, QueueError, RunError, Wait};
-use pirn::model::{CancelCause, Event, LaneEvent, Message, PendingEntry, Status};
+use pirn::model::{
+    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, Event, InboxKind, LaneEvent, Message, PendingEntry,
+    Status, StopReason,
+};
 use pirn::port::{BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Transformed};
 use pirn::testing::{CountingTool, FaultStore, Reply};
 use tokio::sync::Notify;
@@ -351,4 +354,48 @@ async fn a_batch_whose_tool_is_gone_waits_for_it_and_goes_on_with_it() {
     drop(registered);
     assert_eq!((world.tree().as_str(), world.texts()[2].as_str(), world.executions.count()), ("u a r a", "v", 1));
     check(&world, &[&dead, &process]);
+}
+
+/// A custom entry that requests show as a question if it is of type `shown`.
+fn showing(options: &mut Options) {
+    options.projectors.insert("shown".to_owned(), Arc::new(|_| Some(Message::user("look", Vec::new(), 0))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_wait_are_continued_only_where_the_context_ends_in_a_question() {
+    let custom = |custom_type: &str| PendingEntry::Custom { custom_type: custom_type.to_owned(), payload: None };
+    let message = |payload: Message| PendingEntry::Message { payload: Arc::new(payload) };
+    let head =
+        AssistantHead { api: "fake-api".to_owned(), provider: "fake".to_owned(), model: "m1".to_owned(), timestamp: 0 };
+    let mut reply = AssistantMessage::pending(&head);
+    reply.content = vec![AssistantBlock::text("said")];
+    reply.stop_reason = StopReason::Stop;
+    let rows = [
+        ("hidden", custom("hidden"), None),
+        ("a reply", message(Message::Assistant(reply)), None),
+        ("shown", custom("shown"), Some("u a x a")),
+        ("a question", message(Message::user("and?", Vec::new(), 0)), Some("u a u a")),
+    ];
+    for (name, entry, tree) in rows {
+        let world = World::new().await;
+        let process = world.process_with(vec![say("one"), say("two")], showing).await;
+        // Behind a whole reply; the abort keeps the run from placing what was written.
+        let write_and_abort = async |process: &Process| {
+            let (written, aborted) =
+                tokio::join!(process.lane.append(entry.clone()), process.lane.abort(CancelCause::Int));
+            assert!(written.is_ok() && aborted.is_ok(), "{name}");
+        };
+        assert_eq!(process.prompt_and(5, write_and_abort).await.result().status, Status::Aborted, "{name}");
+        let kinds: Vec<InboxKind> = process.lane.inbox().iter().map(|item| item.kind).collect();
+        assert_eq!((kinds, world.tree().as_str()), (vec![InboxKind::Write], "u a"), "{name}");
+        let stored = process.faults.steps().len();
+        let ended = process.go_on().await;
+        if let Some(tree) = tree {
+            assert_eq!((ended.result().status, world.tree().as_str()), (Status::Completed, tree), "{name}");
+        } else {
+            assert!(matches!(ended, Ended::Refused(RunError::NothingToContinue)), "{name}: {ended:?}");
+            assert_eq!((process.faults.steps().len(), process.lane.inbox().len()), (stored, 1), "{name}");
+        }
+        check(&world, &[&process]);
+    }
 }
