@@ -9,20 +9,20 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use pirn::harness::{Blocked, Drive, Input, InvalidMessage, Lane, Options, Outcome, QueueError, RunError, Wait};
 use pirn::model::{
-    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, Event, InboxKind, LaneEvent, Message, PendingEntry,
-    Status, StopReason,
+    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, Event, InboxKind, LaneConfig, LaneEvent, LaneModel,
+    Message, PendingEntry, QueueMode, Status, StopReason,
 };
-use pirn::port::{BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Transformed};
+use pirn::port::{BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Inbox, Transformed};
 use pirn::testing::{CountingTool, FaultStore, Reply};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::abort::half;
+use super::abort::{Shelf, half};
 use super::invariants::check;
-use super::retry::err;
+use super::retry::{err, told};
 use super::tools::{boom, slow};
 use super::watch::Watch;
-use super::world::{Ended, Process, World, baseline, calls, config, echo, say};
+use super::world::{Ended, FakeModels, Process, World, baseline, calls, config, echo, say};
 
 /// Waits for something that must not hang. The clock is paused: it moves only where nothing else can.
 async fn in_time<T>(world: &World, work: impl Future<Output = T>) -> T {
@@ -398,4 +398,59 @@ async fn writes_that_wait_are_continued_only_where_the_context_ends_in_a_questio
         }
         check(&world, &[&process]);
     }
+}
+
+/// Another model, of another provider.
+fn other(provider: &str, id: &str) -> LaneConfig {
+    LaneConfig { model: LaneModel { provider: provider.to_owned(), model_id: id.to_owned() }, ..config("m1") }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fallbacks_without_a_key_count_only_on_the_way_to_one_that_has_a_key() {
+    let keyless = |options: &mut Options, providers: &[&str]| {
+        let keyless = providers.iter().map(|provider| (*provider).to_owned()).collect();
+        options.models = Arc::new(FakeModels { keyless, gone: Vec::new() });
+        options.settings.fallbacks = vec![other("p2", "m2"), other("p3", "m3")];
+    };
+    let fallbacks = |process: &Process| -> Vec<String> {
+        let told = told(process).into_iter();
+        told.filter(|word| word.starts_with("model_fallback")).collect()
+    };
+    for failure in ["401 unauthorized", "503 overloaded"] {
+        let world = World::new().await;
+        let script = (0..4).map(|_| err(failure)).collect();
+        let process = world.process_with(script, |options| keyless(options, &["p2", "p3"])).await;
+        let result = process.prompt("go").await.result();
+        assert_eq!((result.status, result.stop_reason), (Status::Failed, Some(StopReason::Error)), "{failure}");
+        assert_eq!(result.error.as_ref().map(|error| error.message.as_str()), Some(failure));
+        assert_eq!(fallbacks(&process), Vec::<String>::new(), "{failure}");
+        assert!(models(&process).iter().all(|model| model == "m1"), "{failure}");
+        check(&world, &[&process]);
+    }
+    let world = World::new().await;
+    let process =
+        world.process_with(vec![err("401 unauthorized"), say("ok")], |options| keyless(options, &["p2"])).await;
+    assert_eq!(process.prompt("go").await.result().status, Status::Completed);
+    assert_eq!(fallbacks(&process), ["model_fallback{fake/m1,p2/m2}", "model_fallback{p2/m2,p3/m3}"]);
+    assert_eq!(models(&process), ["m1", "m3"]);
+    check(&world, &[&process]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_stands_behind_what_others_left_before_it() {
+    let world = World::new().await;
+    let shelf = Arc::new(Shelf::default());
+    shelf.steer("left first", world.clock.now_ms());
+    shelf.steer("left second", world.clock.now_ms() + 1);
+    let inbox: Arc<dyn Inbox> = shelf.clone();
+    let process = world
+        .process_with(vec![say("ok")], |options| {
+            options.inbox = Some(inbox);
+            options.settings.steering_mode = QueueMode::All;
+        })
+        .await;
+    assert_eq!(process.prompt("go").await.result().status, Status::Completed);
+    assert_eq!(world.texts(), ["left first", "left second", "go", "ok"]);
+    assert!(shelf.is_empty());
+    check(&world, &[&process]);
 }
