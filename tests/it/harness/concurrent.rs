@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
 use pirn::harness::{Blocked, Drive, Input, InvalidMessage, Lane, Options, Outcome, QueueError, RunError, Wait};
 use pirn::model::{
-    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, Event, InboxKind, LaneConfig, LaneEvent, LaneModel,
-    Message, PendingEntry, QueueMode, Status, StopReason,
+    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, Event, HandlerKind, InboxKind, LaneConfig, LaneEvent,
+    LaneModel, Message, PendingEntry, QueueMode, Status, StopReason,
 };
-use pirn::port::{BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Inbox, Transformed};
-use pirn::testing::{CountingTool, FaultStore, Reply};
+use pirn::port::{
+    AssistantEvent, BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Inbox, LlmRequest,
+    Provider, Transformed,
+};
+use pirn::testing::{CountingTool, FaultStore, Reply, ScriptedProvider};
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -452,5 +457,68 @@ async fn a_prompt_stands_behind_what_others_left_before_it() {
     assert_eq!(process.prompt("go").await.result().status, Status::Completed);
     assert_eq!(world.texts(), ["left first", "left second", "go", "ok"]);
     assert!(shelf.is_empty());
+    check(&world, &[&process]);
+}
+
+/// Shows a body to whoever wants to see it, and keeps what became of that.
+struct Posting {
+    replies: Arc<ScriptedProvider>,
+    sent: Mutex<Vec<Value>>,
+}
+
+impl Provider for Posting {
+    fn stream(&self, request: Arc<LlmRequest>, cancel: CancellationToken) -> BoxStream<'static, AssistantEvent> {
+        let body = json!({ "by": [] });
+        let seen = request.options.observers.on_payload.as_ref().and_then(|observe| observe(&body));
+        self.sent.lock().unwrap().push(seen.unwrap_or(body));
+        self.replies.stream(request, cancel)
+    }
+}
+
+/// Adds its name to a body, or panics.
+struct Signs {
+    name: &'static str,
+    panics: bool,
+}
+
+#[async_trait]
+impl Hooks for Signs {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn listens(&self, point: HookPoint) -> bool {
+        point == HookPoint::BeforePayload
+    }
+
+    fn before_payload(&self, payload: &Value) -> Option<Value> {
+        assert!(!self.panics, "a hook of the test panics");
+        let mut by = payload["by"].as_array().unwrap().clone();
+        by.push(json!(self.name));
+        Some(json!({ "by": by }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_panics_on_a_body_is_passed_over_and_told() {
+    let world = World::new().await;
+    let posting = Arc::new(Posting { replies: ScriptedProvider::new(vec![say("ok")]), sent: Mutex::default() });
+    let provider = posting.clone();
+    let process = world
+        .process_with(Vec::new(), |options| {
+            options.provider = provider;
+            for (name, panics) in [("first", false), ("broken", true), ("last", false)] {
+                options.hooks.push(Arc::new(Signs { name, panics }));
+            }
+        })
+        .await;
+    assert_eq!(process.prompt("go").await.result().status, Status::Completed);
+    assert_eq!(*posting.sent.lock().unwrap(), [json!({ "by": ["first", "last"] })]);
+    let name = |told: LaneEvent| match told.event {
+        Event::HandlerError { kind: HandlerKind::Hook, name, error } => Some((name, error.contains("panicked"))),
+        _ => None,
+    };
+    let errors: Vec<_> = process.heard.events().into_iter().filter_map(name).collect();
+    assert_eq!(errors, [("broken".to_owned(), true)]);
     check(&world, &[&process]);
 }
