@@ -8,10 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use pirn::harness::{Blocked, Drive, Input, InvalidMessage, Lane, Options, Outcome, QueueError, RunError, Wait};
+use pirn::harness::{
+    Blocked, Drive, Harness, Input, InvalidMessage, Lane, Options, Outcome, QueueError, RunError, Wait,
+};
 use pirn::model::{
-    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, Event, HandlerKind, InboxKind, LaneConfig, LaneEvent,
-    LaneModel, Message, PendingEntry, QueueMode, Status, StopReason,
+    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, Event, Execution, HandlerKind, InboxKind, LaneConfig,
+    LaneEvent, LaneModel, Message, PendingEntry, QueueMode, Status, StopReason,
 };
 use pirn::port::{
     AssistantEvent, BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Inbox, LlmRequest,
@@ -521,4 +523,63 @@ async fn a_hook_that_panics_on_a_body_is_passed_over_and_told() {
     let errors: Vec<_> = process.heard.events().into_iter().filter_map(name).collect();
     assert_eq!(errors, [("broken".to_owned(), true)]);
     check(&world, &[&process]);
+}
+
+/// What a lane shows of its open operation: the reply that streams, and the calls that run.
+fn shown(lane: &Lane) -> (Option<String>, Vec<String>) {
+    let operation = lane.snapshot().operation.unwrap();
+    let reply = operation.streaming_message().map(|reply| reply.text());
+    (reply, operation.running_tools.into_iter().map(|tool| tool.tool_call_id).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_streams_or_runs_in_a_snapshot_behind_a_call_that_was_dropped() {
+    for (reply, running) in
+        [(half(), (Some("hel".to_owned()), Vec::new())), (calls(vec![slow("c1")]), (None, vec!["c1".to_owned()]))]
+    {
+        let world = World::new().await;
+        let process = world.process(vec![reply, say("done"), say("done")]).await;
+        let underway = async {
+            tokio::select! {
+                () = world.executions.begun(1) => {}
+                () = process.provider.stalled(1) => {}
+            }
+            shown(&process.lane)
+        };
+        let seen = tokio::select! {
+            biased;
+            ended = process.prompt("go") => panic!("{ended:?}"),
+            seen = underway => seen,
+        };
+        assert_eq!(seen, running);
+        assert_eq!(shown(&process.lane), (None, Vec::new()), "behind {running:?}");
+        assert_eq!(process.go_on().await.result().status, Status::Completed);
+        check(&world, &[&process]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_that_are_registered_in_a_batch_are_asked_from_the_next_request_on() {
+    for execution in [Execution::Sequential, Execution::Parallel] {
+        let world = World::new().await;
+        let (harness, watch) = (Arc::new(OnceLock::<Harness>::new()), Watch::new().shared());
+        let (of_tool, registered) = (Arc::clone(&harness), Arc::clone(&watch));
+        let registering = CountingTool::echo().counted(&world.executions).awaiting(move || {
+            of_tool.get().unwrap().register_hooks(registered.clone()).forever();
+            Box::pin(std::future::ready(()))
+        });
+        let script = vec![calls(vec![echo("c1", "v"), boom("c2")]), calls(vec![boom("c3")]), say("done")];
+        let process = world
+            .process_with(script, |options| {
+                options.tools[0] = Arc::new(registering);
+                options.settings.tool_execution = execution;
+            })
+            .await;
+        assert!(harness.set(process.harness.clone()).is_ok());
+        assert_eq!(process.prompt("go").await.result().status, Status::Completed);
+        let request = ["before_request", "after_response"];
+        let expected = [&request[..], &["before_tool c3", "after_tool c3"], &request, &["before_run_end"]].concat();
+        assert_eq!(watch.asked(), expected, "{execution:?}");
+        check(&world, &[&process]);
+    }
 }
