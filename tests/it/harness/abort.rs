@@ -391,16 +391,22 @@ async fn a_hook_that_had_not_begun_when_an_abort_came_is_passed_over_case_44() {
 
 /// What other processes have left.
 #[derive(Default)]
-struct Shelf(Mutex<Vec<SpoolItem>>);
+pub(super) struct Shelf(Mutex<Vec<SpoolItem>>);
 
 impl Shelf {
+    pub(super) fn steer(&self, text: &str, at: u64) {
+        let id = EntryId::new(format!("0190b000-0000-7000-8000-{at:012}"));
+        let Message::User(message) = Message::user(text, Vec::new(), at) else { panic!("{text}") };
+        self.0.lock().unwrap().push(SpoolItem { id, lane: "main".to_owned(), at, what: SpoolKind::Steer(message) });
+    }
+
     fn abort(&self, operation_id: Option<RunId>, at: u64) {
         let id = EntryId::new(format!("0190a000-0000-7000-8000-{at:012}"));
         let what = SpoolKind::Abort { operation_id };
         self.0.lock().unwrap().push(SpoolItem { id, lane: "main".to_owned(), at, what });
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.lock().unwrap().is_empty()
     }
 }

@@ -3,6 +3,7 @@
 mod abort;
 mod alarm;
 mod baseline;
+mod concurrent;
 mod crash;
 mod differential;
 mod endings;
