@@ -27,7 +27,7 @@
 //! |---|---|
 //! | letters, digits, dots, dashes, underscores; up to 64, the first a letter or a digit | the session of this directory with exactly this name; with `-s` and without `-c`, if there is none, a new one |
 //! | hex digits and dashes only | that, or the session of any directory with this id, or the only one whose id begins or ends so (6 digits and more); never a new one |
-//! | with a slash, or `.jsonl` at its end | the session file at this path, wherever it lies; never a new one |
+//! | with a slash, or `.jsonl` at its end | the session file at this path, wherever it lies, whose real name ends in `.jsonl`; never a new one |
 //!
 //! Without a word it is the session of this directory with the newest commit. The short id that is shown is the last 8
 //! digits.
@@ -316,10 +316,15 @@ impl Library {
             Err(error) => return Err(not_one(error.to_string())),
         };
         let found = Found::read(&real).map_err(|error| not_one(error.to_string()))?;
-        match found.damage {
-            Some(reason) => Err(not_one(reason)),
-            None => Ok(found),
+        if let Some(reason) = found.damage {
+            return Err(not_one(reason));
         }
+        // What lies beside a session has its name with another ending, such as `.lock`. So a session with an ending of
+        // its own would share that with its neighbours, and one that ends in `.lock` would be its own lock.
+        if real.extension().is_none_or(|extension| extension != dirs::EXTENSION) {
+            return Err(RefError::WrongEnding { path: real.display().to_string() });
+        }
+        Ok(found)
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::{Found, Library, RefError, Scope, Target, cwd_of};
+use crate::model::ErrorRecord;
 use crate::port::SystemClock;
 
 /// A session's first line.
@@ -201,6 +202,27 @@ fn a_path_must_lead_to_a_file_with_our_header() {
     symlink(&file, at("link.jsonl")).unwrap();
     let Ok(Target::Existing(found)) = here.resolve("link.jsonl", false) else { panic!("the link leads to a session") };
     assert_eq!(found.file, fs::canonicalize(&file).unwrap(), "both ways have one lock");
+}
+
+#[test]
+fn a_session_file_is_named_by_a_path_only_where_its_name_ends_in_jsonl() {
+    let place = Place::new();
+    let here = place.library("a");
+    let file = make(&here, A, 10, None);
+    let at = |name: &str| here.cwd().join(name);
+    // What lies beside a session has its name with another ending: `x.lock` would be its own lock.
+    for name in ["x.lock", "x.d", "x.inbox", "x.json", "x", "x.jsonl.bak", ".jsonl"] {
+        fs::copy(&file, at(name)).unwrap();
+        let error = here.resolve(&format!("./{name}"), true).unwrap_err();
+        assert!(matches!(&error, RefError::WrongEnding { path } if path.ends_with(name)), "{name}: {error}");
+        assert!(ErrorRecord::from(error).hint.unwrap().contains(".jsonl"));
+    }
+    symlink(at("x.lock"), at("link.jsonl")).unwrap();
+    let error = here.resolve("link.jsonl", true).unwrap_err();
+    assert!(matches!(error, RefError::WrongEnding { .. }), "the file behind a link counts: {error}");
+    fs::copy(&file, at("x.jsonl")).unwrap();
+    symlink(at("x.jsonl"), at("link")).unwrap();
+    assert!(matches!(here.resolve("./link", false), Ok(Target::Existing(found)) if found.id == A));
 }
 
 #[test]

@@ -215,6 +215,29 @@ fn a_reference_is_never_taken_for_a_place_outside_ses_14() {
 }
 
 #[test]
+fn a_session_file_with_another_ending_is_refused_and_stays_as_it_is() {
+    let server = answering();
+    let place = begun(&server);
+    let file = only(&place);
+    for name in ["x.lock", "x.d", "x.json", "x"] {
+        std::fs::copy(&file, place.dir().join(name)).unwrap();
+    }
+    let bytes = std::fs::read(&file).unwrap();
+    for name in ["x.lock", "x.d", "x.json", "x"] {
+        let reference = format!("./{name}");
+        let run = Pirn::of_server(&server, ["-c", "-s", &reference, "hi"]);
+        for call in [run, Pirn::new(["steer", "-s", &reference, "hi"])] {
+            let output = call.at(&place).run();
+            assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{output:?}");
+            let says = format!("{name} is a session file whose name does not end in .jsonl");
+            assert!(output.stderr.contains(&says) && output.stderr.contains("hint: copy or rename"), "{output:?}");
+        }
+        assert_eq!(std::fs::read(place.dir().join(name)).unwrap(), bytes, "{name}");
+    }
+    assert_eq!((place.sessions().len(), server.requests().len()), (1, 1));
+}
+
+#[test]
 fn nothing_is_kept_where_nothing_is_to_be_kept() {
     let server = answering();
     let calls: [&[&str]; 2] = [&["--no-session"], &["--set", "session.persist=false"]];
