@@ -139,6 +139,9 @@ impl Kept {
     }
 
     /// Makes a new session.
+    ///
+    /// # Errors
+    /// Kind `busy`: somebody has made one of this name in the meantime. Else it can not be made.
     pub(super) async fn create(
         library: &Library,
         name: Option<String>,
@@ -147,16 +150,17 @@ impl Kept {
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ErrorRecord> {
         library.prepare(settings.session.durability != Durability::None)?;
-        // Two starts with one name: the second one finds the session of the first.
-        let lock = match &name {
-            Some(_) => Some(library.lock_directory(&**clock).await?),
-            None => None,
+        // Two starts with one name: the second one finds the session of the first. Without locks nobody is kept out.
+        let lock = match (&name, settings.session.lock) {
+            (Some(_), LockMode::Require) => Some(library.lock_directory(&**clock).await?),
+            (Some(_), LockMode::Off) | (None, _) => None,
         };
         if let Some(taken) = &name
-            && let Target::Existing(found) = library.resolve(taken, true)?
+            && let Target::Existing(_) = library.resolve(taken, true)?
         {
-            drop(lock);
-            return Self::open(&found, settings, clock).await;
+            // Model and tools were chosen for a session that is new, and would take the place of those it has.
+            let message = format!("another call has just made the session {taken}");
+            return Err(ErrorRecord::new(ErrorKind::Busy, message).with_hint("run the call again to go on with it"));
         }
         let now_ms = clock.now_ms();
         let path = library.new_path(&id, now_ms);
@@ -208,6 +212,11 @@ impl Kept {
     pub(super) fn inbox(&self, clock: &Arc<dyn Clock>) -> Option<Arc<dyn Inbox>> {
         let path = self.path.as_ref()?;
         Some(Arc::new(Spool::new(path, Arc::clone(clock))))
+    }
+
+    /// Whether others have left a message that can be taken in. Only looks.
+    pub(super) fn has_waiting(&self, clock: &Arc<dyn Clock>) -> bool {
+        self.path.as_ref().is_some_and(|path| Spool::new(path, Arc::clone(clock)).has_items())
     }
 
     /// Gives the file back, after rewriting it where most of it is dead. A failure costs nothing but space.

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::kept::{entries, everything, messages, only, registers, rewrite, talk};
+use super::signals::until;
 use super::{Output, Pirn, Place};
 use crate::support::chat::{chat_error, chat_text, chat_tool};
 use crate::support::images::DOT;
@@ -428,6 +429,32 @@ fn one_process_goes_on_with_a_session_and_the_next_one_is_told_whom_to_wait_for_
     assert_eq!(talk(server.bodies().last().unwrap())[2..], ["user: ONE", "assistant: OK", "user: THREE"]);
     gate.open();
     assert_eq!(named.wait().stdout, "late\n");
+}
+
+#[test]
+fn who_comes_second_in_making_a_name_changes_nothing_of_the_session_and_is_told_to_call_again() {
+    let server = answering();
+    let place = Place::new();
+    good(Pirn::of_server(&server, ["-s", "race", "a"]).at(&place));
+    let file = only(&place);
+    let before = std::fs::read(&file).unwrap();
+    let aside = place.dir().join("aside");
+    std::fs::rename(&file, &aside).unwrap();
+    // Another call is about to make it.
+    let lock = std::fs::File::open(file.with_file_name(".lock")).unwrap();
+    lock.lock().unwrap();
+    let second = Pirn::of_server(&server, ["-m", "openai/other-model", "--json", "-s", "race", "b"]).at(&place).spawn();
+    let fds = format!("/proc/{}/fd", second.id());
+    let is_lock = |path: PathBuf| std::fs::read_link(path).is_ok_and(|path| path.ends_with(".lock"));
+    until(|| std::fs::read_dir(&fds).unwrap().any(|entry| entry.is_ok_and(|entry| is_lock(entry.path()))));
+    std::fs::rename(&aside, &file).unwrap();
+    lock.unlock().unwrap();
+    let output = second.wait();
+    assert_eq!((output.code(), &output.result()["error"]["kind"]), (75, &json!("busy")), "{output:?}");
+    assert!(output.stderr.contains("race") && output.stderr.contains("hint: run the call again"), "{output:?}");
+    assert_eq!((std::fs::read(only(&place)).unwrap(), server.requests().len()), (before, 1));
+    good(Pirn::of_server(&server, ["-s", "race", "b"]).at(&place));
+    assert_eq!(talk(&server.bodies()[1]), ["user: a", "assistant: OK", "user: b"]);
 }
 
 #[test]
