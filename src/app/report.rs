@@ -14,8 +14,8 @@ use crate::exit::{self, Exit};
 use crate::model::{CancelCause, ErrorKind, ErrorRecord, Reason};
 use crate::port::Clock;
 use crate::print::{
-    self, ColorMode, Config, Encoder, EnvFacts, Events, Finished, Level, Mode, Msg, Patience, Printer, ResultLine,
-    StdoutFailure, Verbosity,
+    self, ColorMode, Config, Encoder, EnvFacts, Events, Finished, Level, Mode, ModelRef, Msg, Patience, Printer,
+    ResultLine, StdoutFailure, Verbosity,
 };
 use crate::process;
 
@@ -25,6 +25,18 @@ pub(super) struct Screen {
     pub(super) config: Config,
     /// The file of `--events`, once it is open.
     pub(super) events: Option<Events>,
+    /// What the line of a call says that ends before its run.
+    pub(super) known: Known,
+}
+
+/// What is known of a call before its run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// By the monotonic clock; `None` = it is no run.
+    pub(super) started_ms: Option<u64>,
+    pub(super) session_id: Option<String>,
+    pub(super) session_file: Option<String>,
+    pub(super) model: Option<ModelRef>,
 }
 
 impl Screen {
@@ -34,7 +46,11 @@ impl Screen {
             Some(level) => Mode::Json { level: level_of(level) },
             None => Mode::Text { stream: false },
         };
-        Self { config: config_of(env, mode, ColorMode::Auto, Verbosity::Normal, false), events: None }
+        Self {
+            config: config_of(env, mode, ColorMode::Auto, Verbosity::Normal, false),
+            events: None,
+            known: Known::default(),
+        }
     }
 
     /// The same with what `output.json` says, where the settings are wrong otherwise.
@@ -47,7 +63,7 @@ impl Screen {
     }
 
     /// As the settings say.
-    pub(super) fn new(env: &Env, settings: &Settings) -> Self {
+    pub(super) fn follow(&mut self, env: &Env, settings: &Settings) {
         let stream = settings.output.stream == When::Always;
         let mode = set_level(settings.output.json).map_or(Mode::Text { stream }, |level| Mode::Json { level });
         let color = match settings.output.color {
@@ -56,7 +72,7 @@ impl Screen {
             When::Never => ColorMode::Never,
         };
         let verbosity = Verbosity::from_level(i64::from(settings.output.verbosity));
-        Self { config: config_of(env, mode, color, verbosity, settings.output.thinking), events: None }
+        self.config = config_of(env, mode, color, verbosity, settings.output.thinking);
     }
 
     /// Starts the printer.
@@ -83,14 +99,28 @@ impl Screen {
         }
         let reason = exit::reason_before_call(error.kind);
         let exit = exit::of(reason, None, Some(error.kind), None);
-        self.close(exit, ResultLine::nothing_sent(exit.code, reason, Some(error)), help, clock).await
+        self.close(exit, self.line(exit, reason, Some(error), clock), help, clock).await
     }
 
     /// Tells that the call was ended from outside before any model call.
     pub(super) async fn cancelled(&self, cause: CancelCause, clock: &dyn Clock) -> Exit {
         let reason = crate::turn::reason_of_abort(Some(cause));
         let exit = exit::of(reason, None, None, Some(cause));
-        self.close(exit, ResultLine::nothing_sent(exit.code, reason, None), None, clock).await
+        self.close(exit, self.line(exit, reason, None, clock), None, clock).await
+    }
+
+    /// The line of a call that ended before its run.
+    fn line(&self, exit: Exit, reason: Reason, error: Option<ErrorRecord>, clock: &dyn Clock) -> ResultLine {
+        let Known { started_ms, session_id, session_file, model } = self.known.clone();
+        ResultLine {
+            // What is stored of it can be gone on with, whatever kept this call from it.
+            resumable: session_file.is_some(),
+            session_id,
+            session_file,
+            model,
+            duration_ms: started_ms.map_or(0, |started_ms| clock.monotonic_ms().saturating_sub(started_ms)),
+            ..ResultLine::nothing_sent(exit.code, reason, error)
+        }
     }
 
     async fn close(&self, exit: Exit, line: ResultLine, help: Option<String>, clock: &dyn Clock) -> Exit {

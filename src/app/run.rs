@@ -50,6 +50,7 @@ pub(super) async fn command(
     let timeout = named.and_then(|text| config::parse_duration(text).ok().flatten());
     let mut deadline = Deadline { started_ms: clock.monotonic_ms(), timeout, clock: Arc::clone(&clock) };
     let mut screen = screen.clone();
+    screen.known.started_ms = Some(deadline.started_ms);
     match Box::pin(start::ready(&args, env, &mut screen, &mut signals, &mut deadline)).await {
         Ok(ready) => Box::pin(Running::new(&args, ready, signals, deadline).drive()).await,
         Err(Refused::Usage(error)) => screen.refuse(error, &*clock).await,
@@ -100,8 +101,21 @@ enum Ended {
 
 impl Running {
     fn new(args: &RunArgs, ready: Ready, signals: Signals, deadline: Deadline) -> Self {
-        let Ready { screen, settings, setup, kept, harness, lane, recovered, cwd, printer, start, warnings, files } =
-            ready;
+        let Ready {
+            screen,
+            settings,
+            setup,
+            kept,
+            harness,
+            lane,
+            recovered,
+            cwd,
+            printer,
+            start,
+            then,
+            warnings,
+            files,
+        } = ready;
         Self {
             screen,
             settings,
@@ -110,7 +124,7 @@ impl Running {
             harness,
             lane,
             recovered,
-            then: args.then.clone(),
+            then,
             drive: Drive { resend: !args.no_resend, ..Drive::default() },
             cwd: cwd.display().to_string(),
             printer,
@@ -129,6 +143,10 @@ impl Running {
         let (model, thinking) = (self.setup.model.spec(), self.setup.thinking.map(Thinking::as_str));
         tracing::info!(%model, thinking, tools = ?self.setup.tool_names, "model chosen");
         tracing::info!(id = %self.kept.id, file = ?self.kept.path, resumed = self.kept.resumed, "session opened");
+        let tap = match self.listen(&handle) {
+            Ok(tap) => tap,
+            Err(error) => return self.screen.fail(error, &*clock).await,
+        };
         let session = Box::new(self.session_line());
         tell(&handle, Msg::Session { line: session, ts: clock.now_ms() }).await;
         let start = self.start.take();
@@ -146,12 +164,9 @@ impl Running {
         {
             tell(&handle, Msg::Notice(notice)).await;
         }
-        let tap = match self.listen(&handle) {
-            Ok(tap) => tap,
-            Err(error) => return self.screen.fail(error, &*clock).await,
-        };
         // Changes of a queue are told against what waited before.
-        let queues = self.lane.snapshot().queues;
+        let mut queues = self.lane.snapshot().queues;
+        queues.retain(|queued| matches!(queued.kind, InboxKind::Steer | InboxKind::FollowUp | InboxKind::NextFollowUp));
         if !queues.is_empty() {
             let event = Box::new(Event::QueueUpdate { queues });
             tell(&handle, Msg::Event { event, recovery: false, ts: clock.now_ms() }).await;
@@ -183,7 +198,7 @@ impl Running {
         let clock = Arc::clone(&self.deadline.clock);
         let verdict = self.keep_answer(verdict, &account.text, &mut cause).await;
         if let Some(message) = self.files.log.as_ref().and_then(Log::failure) {
-            tell(&self.printer.handle(), Msg::Warning { code: "log", message, ts: clock.now_ms() }).await;
+            self.tell_last("log", message, cause.is_some()).await;
         }
         // Where a dead process was to end of a signal, nobody has sent one to this one.
         let exit = Exit { raise: verdict.exit().raise.filter(|_| cause.is_some()), ..verdict.exit() };
@@ -268,12 +283,35 @@ impl Running {
                     self.late = Some(cause_of(signal));
                 }
                 remaining = &mut ending => {
-                    if let Some(message) = children::left_running(&remaining) {
-                        let ts = self.deadline.clock.now_ms();
-                        tell(&self.printer.handle(), Msg::Warning { code: "children", message, ts }).await;
-                    }
-                    return true;
+                    return match children::left_running(&remaining) {
+                        Some(message) => self.tell_last("children", message, asked).await,
+                        None => true,
+                    };
                 }
+            }
+        }
+    }
+
+    /// Tells a warning behind the run, while a reader of stdout may take nothing. `asked` = the end was asked for, so
+    /// that nobody waits long. Returns whether there is still somebody to tell.
+    async fn tell_last(&mut self, code: &'static str, message: String, asked: bool) -> bool {
+        let (clock, handle) = (Arc::clone(&self.deadline.clock), self.printer.handle());
+        let telling = tell(&handle, Msg::Warning { code, message, ts: clock.now_ms() });
+        let stalled = print::stalled(&*clock, || self.printer.backlog());
+        tokio::pin!(telling, stalled);
+        loop {
+            let hurried = asked || self.late.is_some();
+            tokio::select! {
+                biased;
+                () = &mut telling => return true,
+                signal = self.signals.next() => {
+                    if hurried {
+                        return false;
+                    }
+                    self.late = Some(cause_of(signal));
+                }
+                () = self.deadline.passed(), if !hurried => self.late = Some(CancelCause::Timeout),
+                () = &mut stalled, if hurried => return false,
             }
         }
     }
@@ -317,7 +355,9 @@ impl Running {
                 }
                 failure = stdout.failed(), if stdout_failure.is_none() => {
                     *stdout_failure = Some(failure);
-                    why = Some(self.signals.claim().await.unwrap_or(CancelCause::Pipe));
+                    if cause.is_none() {
+                        why = Some(self.signals.claim().await.unwrap_or(CancelCause::Pipe));
+                    }
                 }
                 () = self.deadline.passed(), if cause.is_none() => why = Some(CancelCause::Timeout),
                 () = &mut ending => {}
@@ -434,7 +474,7 @@ impl Running {
                 .lane
                 .inbox()
                 .iter()
-                .filter(|item| item.kind == InboxKind::FollowUp)
+                .filter(|item| matches!(item.kind, InboxKind::FollowUp | InboxKind::NextFollowUp))
                 .fold(0, |count, _| count + 1),
             duration_ms: self.deadline.elapsed_ms(),
             api_duration_ms: account.api_ms,
@@ -459,37 +499,37 @@ async fn work(
     drive: Drive,
     asked: &watch::Sender<Option<CancelCause>>,
 ) -> Result<Outcome, RunError> {
-    let mut then: Vec<Input> = then.iter().map(|text| Input::from(text.as_str())).collect();
+    let then: Vec<Input> = then.iter().map(|text| Input::from(text.as_str())).collect();
+    let open = lane.snapshot().operation;
+    // Who cancelled that run did not know of what this call asks for.
+    let mut was_cancelled = open.as_ref().is_some_and(|open| open.status == OperationStatus::Aborting);
     let mut outcome = match start {
-        // What a dead process left is finished first; the prompt is safe before that begins.
-        Start::Prompt(prompt) if lane.open_operation().is_some() => {
-            let open = lane.snapshot().operation;
-            let was_cancelled = open.is_some_and(|open| open.status == OperationStatus::Aborting);
-            lane.next_run(prompt).await.map_err(unqueued)?;
-            let outcome = lane.continue_(drive).await?;
-            // Who cancelled that run did not know of this prompt.
-            if !was_cancelled || asked.borrow().is_some() || matches!(outcome, Outcome::Waiting(_)) {
-                outcome
-            } else {
-                lane.continue_then(std::mem::take(&mut then), drive).await?
-            }
+        // What a dead process left is finished first; what this call asks for is safe before that begins.
+        Start::Prompt(prompt) if open.is_some() => {
+            lane.next_run_then(prompt, then).await.map_err(unqueued)?;
+            lane.continue_(drive).await?
         }
-        Start::Prompt(prompt) => lane.prompt_then(prompt, std::mem::take(&mut then), drive).await?,
-        Start::Continue | Start::Again(_) => lane.continue_(drive).await?,
+        Start::Continue if open.is_some() => {
+            lane.follow_ups(then).await.map_err(unqueued)?;
+            lane.continue_(drive).await?
+        }
+        Start::Prompt(prompt) => lane.prompt_then(prompt, then, drive).await?,
+        Start::Continue | Start::Again(_) => lane.continue_then(then, drive).await?,
     };
     loop {
         let Outcome::Settled(settled) = &outcome else { return Ok(outcome) };
-        let ended = settled.result.status == Status::Aborted || asked.borrow().is_some();
-        let waits = lane.inbox().iter().any(|item| item.kind == InboxKind::NextRun);
-        if ended || (!waits && then.is_empty()) {
+        let cancelled = std::mem::take(&mut was_cancelled);
+        let aborted = settled.result.status == Status::Aborted && !cancelled;
+        let waits = lane.inbox().iter().any(|item| match item.kind {
+            InboxKind::NextRun | InboxKind::NextFollowUp => true,
+            // Behind a run that failed or was cut short they wait for somebody to go on.
+            InboxKind::FollowUp | InboxKind::Steer => cancelled,
+            InboxKind::Write => false,
+        });
+        if aborted || !waits || asked.borrow().is_some() {
             return Ok(outcome);
         }
-        if waits {
-            outcome = lane.continue_then(std::mem::take(&mut then), drive).await?;
-        } else {
-            let next = then.remove(0);
-            outcome = lane.prompt_then(next, std::mem::take(&mut then), drive).await?;
-        }
+        outcome = lane.continue_(drive).await?;
     }
 }
 
@@ -540,7 +580,7 @@ async fn beat(every: Option<Duration>, beats: u32, deadline: &Deadline) {
     }
 }
 
-fn model_ref(model: &Model) -> ModelRef {
+pub(super) fn model_ref(model: &Model) -> ModelRef {
     ModelRef { provider: model.provider.clone(), id: model.id.clone() }
 }
 

@@ -1,10 +1,13 @@
 //! Signals: the first one ends the run in order, the second one ends the process at once.
 //!
-//! Keeps true: no signal is missed from [`Signals::install`] on; one that was ignored when the process started stays
-//! ignored; a signal is known ([`noted`]) before what it caused in other processes can be seen here, so that the first
+//! Keeps true: no signal is missed from [`Signals::install`] on; what comes within [`SAME`] of the first one is the same
+//! request, sent to the process and to its group, or as two signals by a system that shuts down or a terminal that
+//! closes; one that was ignored when the process started stays ignored; a signal is known ([`noted`]) before what it caused in other processes can be seen here, so that the first
 //! cause wins.
 //!
 //! Must not know: what ending a run takes.
+
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -16,11 +19,17 @@ use crate::process::unix;
 /// Signals that may wait to be read; more than two change nothing.
 const WAITING_MAX: usize = 4;
 
+/// Signals this close to the first one are one request with it: `timeout` signals its child and then the whole group
+/// within microseconds, and a shell whose terminal closes within milliseconds. Nobody presses a key twice in this time.
+pub(super) const SAME: Duration = Duration::from_millis(100);
+
 /// The signals of this process. Made before anything else, so that none is missed.
 pub(super) struct Signals {
-    receiver: mpsc::Receiver<Signal>,
-    /// The signal that [`Signals::claim`] told before its turn.
-    claimed: Option<Signal>,
+    receiver: mpsc::Receiver<(Signal, Instant)>,
+    /// When the one came that was told first.
+    first: Option<Instant>,
+    /// [`Signals::claim`] told the first one before its turn.
+    is_claimed: bool,
     _listeners: tokio::task::JoinSet<()>,
 }
 
@@ -41,38 +50,39 @@ impl Signals {
             let mut stream = signal(kind)?;
             let sender = sender.clone();
             listeners.spawn(async move {
-                let mut heard = 0;
+                // Two that come at once wake a listener once, and are one.
                 while stream.recv().await.is_some() {
-                    // Two that come at once wake a listener once.
-                    let came = unix::times_noted(number).max(heard + 1);
-                    for _ in heard..came {
-                        tracing::info!(signal = ?name, "signal");
-                        if sender.send(name).await.is_err() {
-                            return;
-                        }
+                    tracing::info!(signal = ?name, "signal");
+                    if sender.send((name, Instant::now())).await.is_err() {
+                        return;
                     }
-                    heard = came;
                 }
             });
         }
-        Ok(Self { receiver, claimed: None, _listeners: listeners })
+        Ok(Self { receiver, first: None, is_claimed: false, _listeners: listeners })
     }
 
     /// The next signal. Never ready if all are ignored.
     pub(super) async fn next(&mut self) -> Signal {
         loop {
-            match self.receiver.recv().await {
-                Some(signal) if self.claimed == Some(signal) => self.claimed = None,
-                Some(signal) => return signal,
-                None => return std::future::pending().await,
+            let Some((signal, came)) = self.receiver.recv().await else { return std::future::pending().await };
+            match self.first {
+                Some(first) if came.saturating_duration_since(first) < SAME => {}
+                Some(_) => return signal,
+                None => {
+                    self.first = Some(came);
+                    if !std::mem::take(&mut self.is_claimed) {
+                        return signal;
+                    }
+                }
             }
         }
     }
 
-    /// What [`noted`] tells; [`Signals::next`] will not tell that signal again.
+    /// What [`noted`] tells; [`Signals::next`] will not tell that signal again, if it has not yet.
     pub(super) async fn claim(&mut self) -> Option<CancelCause> {
         let signal = noted_signal().await?;
-        self.claimed = Some(signal);
+        self.is_claimed = self.first.is_none();
         Some(cause_of(signal))
     }
 

@@ -6,6 +6,7 @@
 //!
 //! Must not know: how a run goes, how lines are formatted.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::log::{self, Log};
 use super::outputs::Wanted;
 use super::report::Screen;
 use super::resume::{self, Next};
-use super::run::{Files, tell};
+use super::run::{Files, model_ref, tell};
 use super::setup::{self, Setup};
 use super::signals::{self, Signals, cause_of};
 use super::{apart, attach, children};
@@ -83,6 +84,8 @@ pub(super) struct Ready {
     pub(super) cwd: PathBuf,
     pub(super) printer: Printer,
     pub(super) start: Start,
+    /// Messages that follow, each when the run would end.
+    pub(super) then: Vec<String>,
     /// What was odd on the way, each with a word for programs.
     pub(super) warnings: Vec<(&'static str, String)>,
     pub(super) files: Files,
@@ -129,7 +132,11 @@ pub(super) async fn ready(
     let clock = Arc::clone(&deadline.clock);
     let (log, read) = read_files(args, env, screen, signals, deadline).await?;
     deadline.timeout = read.settings.limits.timeout;
-    *screen = Screen::new(env, &read.settings);
+    screen.follow(env, &read.settings);
+    if let Chosen::Known(found) = &read.chosen {
+        screen.known.session_id = Some(found.id.clone());
+        screen.known.session_file = Some(found.file.display().to_string());
+    }
     children::depth(env)?;
     // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
     cli::plan(&args.prompt_request(), cli::stdin_kind()).map_err(Refused::Usage)?;
@@ -148,6 +155,7 @@ pub(super) async fn ready(
     let outputs = deadline.within(signals, apart(move || opening.open())).await.map_err(Refused::Cancelled)??;
     screen.events.clone_from(&outputs.events);
     let mut kept = open_known(&chosen, &settings, signals, deadline).await?;
+    let held_since = clock.now_ms();
     if moved {
         warnings.push(("session", format!("the session works in {}", cwd.display())));
     }
@@ -159,6 +167,7 @@ pub(super) async fn ready(
         Err(error) if error.kind != ErrorKind::Auth => return Err(error.into()),
         setup => setup,
     };
+    screen.known.model = setup.as_ref().ok().map(|setup| model_ref(&setup.model));
     let printer = screen.start().map_err(|error| {
         Refused::Error(ErrorRecord::new(ErrorKind::Internal, format!("the printer did not start: {error}")))
     })?;
@@ -172,7 +181,8 @@ pub(super) async fn ready(
             Some(kept) => kept,
             None => make_new(chosen, session_id, &settings, signals, deadline).await?,
         };
-        let begun = to_its_end(begin(prompt, &kept, &setup, &clock), signals, deadline).await?;
+        let then = args.then.iter().cloned().collect();
+        let begun = to_its_end(begin(prompt, then, &kept, &setup, held_since, &clock), signals, deadline).await?;
         Ok((setup, kept, begun))
     };
     match ready.await {
@@ -182,9 +192,23 @@ pub(super) async fn ready(
                 log.mask_with(move |line| masks.text(line).into_owned());
             }
             let files = Files { wanted, answer: outputs.answer, log };
-            let Begun { harness, lane, start, recovered } = begun;
+            let Begun { harness, lane, start, then, recovered } = begun;
             let screen = screen.clone();
-            Ok(Ready { screen, settings, setup, kept, harness, lane, recovered, cwd, printer, start, warnings, files })
+            Ok(Ready {
+                screen,
+                settings,
+                setup,
+                kept,
+                harness,
+                lane,
+                recovered,
+                cwd,
+                printer,
+                start,
+                then,
+                warnings,
+                files,
+            })
         }
         Err(refused) => {
             // Notices may still be queued; they come before the last words.
@@ -308,23 +332,28 @@ struct Begun {
     harness: Harness,
     lane: Lane,
     start: Start,
+    /// What follows, each when the run would end.
+    then: Vec<String>,
     recovered: bool,
 }
 
 /// Opens the harness over the session and decides how the run begins.
 async fn begin(
     prompt: Option<Input>,
+    mut then: VecDeque<String>,
     kept: &Kept,
     setup: &Setup,
+    held_since: u64,
     clock: &Arc<dyn Clock>,
 ) -> Result<Begun, ErrorRecord> {
-    if prompt.is_none() && kept.stored.is_none() && kept.resumed {
+    if prompt.is_none() && then.is_empty() && kept.stored.is_none() && kept.resumed {
         // Nothing was ever said there, and looking at it is no reason to write to it.
         if !kept.has_waiting(clock) {
             return Err(resume::nothing());
         }
     }
-    let options = setup.options(Arc::clone(&kept.store), &kept.id, kept.session_ref(), kept.inbox(clock));
+    let mut options = setup.options(Arc::clone(&kept.store), &kept.id, kept.session_ref(), kept.inbox(clock));
+    options.held_since = Some(held_since);
     let harness = Harness::open(options).await.map_err(|error| unopened(&error))?;
     let lane = harness.lane(MAIN_LANE).map_err(|error| ErrorRecord::new(error.kind(), error.to_string()))?;
     let recovered = lane.open_operation().is_some();
@@ -334,10 +363,15 @@ async fn begin(
         None if recovered || lane.has_queued().await.map_err(failed)? => Start::Continue,
         None => {
             let result = lane.last_result();
-            let next = resume::next(&lane.messages(), lane.tip().as_ref(), result.as_deref(), lane.can_continue())?;
-            match next {
-                Next::Again(finished) => Start::Again(finished),
-                Next::Continue => Start::Continue,
+            let next = resume::next(&lane.messages(), lane.tip().as_ref(), result.as_deref(), lane.can_continue());
+            let is_over = !matches!(next, Ok(Next::Continue));
+            // What is to follow follows an end that is there already.
+            match then.pop_front_if(|_| is_over) {
+                Some(first) => Start::Prompt(first.into()),
+                None => match next? {
+                    Next::Again(finished) => Start::Again(finished),
+                    Next::Continue => Start::Continue,
+                },
             }
         }
     };
@@ -345,7 +379,7 @@ async fn begin(
         let configured = lane.configure(setup.lane_config()).await;
         configured.map_err(|error| ErrorRecord::new(error.kind(), error.to_string()))?;
     }
-    Ok(Begun { harness, lane, start, recovered })
+    Ok(Begun { harness, lane, start, then: then.into(), recovered })
 }
 
 fn unopened(error: &OpenError) -> ErrorRecord {

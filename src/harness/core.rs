@@ -36,6 +36,8 @@ pub(super) struct Core {
     warned: Mutex<HashSet<(RunId, &'static str)>>,
     retry: RetryPolicy,
     stored_options: StoredOptions,
+    /// Milliseconds since 1970.
+    pub(super) held_since: u64,
 }
 
 /// What only jobs know.
@@ -98,6 +100,7 @@ impl Core {
             warned: Mutex::default(),
             retry: options.retry.policy(),
             stored_options: options.stored_options(),
+            held_since: options.held_since.unwrap_or_else(|| options.clock.now_ms()),
             options,
         })
     }

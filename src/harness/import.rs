@@ -1,7 +1,9 @@
 //! What other processes left for a session: taken in, stored, and acknowledged.
 //!
 //! Keeps true: an item is stored and synced before it is taken away, and stored once, whatever dies in between; an
-//! abort counts for the operation it was meant for, and for no later one.
+//! abort counts for the operation it was meant for, and for no later one: without a name that is the one that is open,
+//! or where none is and this process had the session already, the one that begins here; one that counts for none is
+//! told.
 //!
 //! Must not know: where items lie.
 
@@ -11,7 +13,7 @@ use std::time::Duration;
 use super::core::{Core, Halt};
 use super::drive;
 use super::lane::plan_queue;
-use crate::model::{CancelCause, EntryId, Event, InboxKind, Message, PendingEntry, RunId, UserMessage};
+use crate::model::{CancelCause, EntryId, Event, InboxItem, InboxKind, Message, PendingEntry, RunId, UserMessage};
 use crate::port::{Inbox, SpoolItem, SpoolKind};
 
 /// How often the spool is looked at while a run goes on.
@@ -54,8 +56,11 @@ async fn look(core: &Core, inbox: &dyn Inbox, lane: &str) -> Result<bool, Halt> 
             SpoolKind::Steer(message) => queue(core, lane, &id, InboxKind::Steer, message).await?,
             SpoolKind::FollowUp(message) => queue(core, lane, &id, InboxKind::FollowUp, message).await?,
             SpoolKind::Abort { operation_id } => {
-                if is_meant(core, lane, operation_id.as_ref(), at) {
-                    drive::abort(core, lane, CancelCause::Steer).await?;
+                match aim(core, lane, operation_id.as_ref(), at) {
+                    Aim::Open => drop(drive::abort(core, lane, CancelCause::Steer).await?),
+                    // It lies there until a run begins.
+                    Aim::Coming => continue,
+                    Aim::Over => warn("an abort was dropped: it is for a run that is over".to_owned()),
                 }
             }
         }
@@ -86,17 +91,30 @@ async fn queue(core: &Core, lane: &str, id: &EntryId, kind: InboxKind, message: 
         if lane.state.inbox.iter().any(|item| item.entry_id == *id) || core.is_stored(id)? {
             return Ok((None, ()));
         }
-        Ok::<_, Halt>((Some(plan_queue(lane, id, kind, payload)?), ()))
+        let item = InboxItem { entry_id: id.clone(), kind };
+        Ok::<_, Halt>((Some(plan_queue(lane, [(item, payload)])?), ()))
     })
     .await
 }
 
-/// Whether an abort is for the operation that is open now.
-fn is_meant(core: &Core, lane: &str, operation: Option<&RunId>, at: u64) -> bool {
+/// What an abort is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    /// The operation that is open.
+    Open,
+    /// The one that this process has not begun yet.
+    Coming,
+    Over,
+}
+
+fn aim(core: &Core, lane: &str, operation: Option<&RunId>, at: u64) -> Aim {
     let memory = core.memory();
     let open = memory.lanes.get(lane).and_then(|lane| lane.operation.as_ref());
-    open.is_some_and(|open| match operation {
-        Some(id) => id == open.id(),
-        None => at >= open.meta.started_at,
-    })
+    match (operation, open) {
+        (Some(id), Some(open)) if id == open.id() => Aim::Open,
+        // A run that this process begins is meant from the time on at which it had the session.
+        (None, Some(open)) if at >= open.meta.started_at.min(core.held_since) => Aim::Open,
+        (None, None) if at >= core.held_since => Aim::Coming,
+        _ => Aim::Over,
+    }
 }

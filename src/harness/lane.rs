@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::import;
 use super::memory::LaneMemory;
 use super::options::{Drive, Outcome};
-use super::phase::{accept, cancel, request};
+use super::phase::{accept, cancel, inbox, request};
 use super::plan::Plan;
 use super::snapshot::{OperationStatus, OperationView, RetryView, Snapshot};
 use crate::model::{
@@ -241,14 +241,16 @@ impl Lane {
         Some((open.id().clone(), open.meta.intent.kind().to_owned()))
     }
 
-    /// The finished turns of the open operation, and the results of its calls so far.
+    /// The finished turns of the open operation, and the calls of it that have ended.
     pub fn progress(&self) -> Option<(u32, usize)> {
         let memory = self.core.memory();
         let lane = memory.lanes.get(&*self.name)?;
         let open = lane.operation.as_ref()?;
         let own = lane.messages_since(open.meta.source_tip_id.as_ref());
         let results = own.iter().filter(|message| matches!(***message, Message::ToolResult(_))).count();
-        Some((open.state.counters.turns, results))
+        // Those that wait for their place are told no more than once, too.
+        let staged = open.staged.values().filter(|message| matches!(***message, Message::ToolResult(_))).count();
+        Some((open.state.counters.turns, results.saturating_add(staged)))
     }
 
     /// How the last operation ended.
@@ -307,16 +309,46 @@ impl Lane {
         self.queue(InboxKind::NextRun, input.into()).await
     }
 
+    /// The same, with messages that follow in that run one by one, each when nothing else is owed. All are queued, or
+    /// none.
+    ///
+    /// # Errors
+    /// As for [`Lane::steer`].
+    pub async fn next_run_then(&self, input: impl Into<Input> + Send, then: Vec<Input>) -> Result<(), QueueError> {
+        let then = then.into_iter().map(|input| (InboxKind::NextFollowUp, input));
+        self.queue_all(std::iter::once((InboxKind::NextRun, input.into())).chain(then).collect()).await.map(drop)
+    }
+
+    /// Queues messages as [`Lane::follow_up`] does: all, or none.
+    ///
+    /// # Errors
+    /// As for [`Lane::steer`].
+    pub async fn follow_ups(&self, inputs: Vec<Input>) -> Result<(), QueueError> {
+        if inputs.is_empty() {
+            return Ok(());
+        }
+        self.queue_all(inputs.into_iter().map(|input| (InboxKind::FollowUp, input)).collect()).await.map(drop)
+    }
+
     async fn queue(&self, kind: InboxKind, input: Input) -> Result<EntryId, QueueError> {
+        let ids = self.queue_all(vec![(kind, input)]).await?;
+        ids.into_iter().next().ok_or(QueueError::InvalidMessage { reason: InvalidMessage::Empty })
+    }
+
+    async fn queue_all(&self, inputs: Vec<(InboxKind, Input)>) -> Result<Vec<EntryId>, QueueError> {
         let options = &self.core.options;
-        let message =
-            input.into_message(options.clock.now_ms()).map_err(|reason| QueueError::InvalidMessage { reason })?;
-        let id = EntryId::new(options.ids.next_id());
-        let payload = PendingEntry::Message { payload: Arc::new(message) };
-        self.core.job(&self.name, |lane, _| Ok::<_, Halt>((Some(plan_queue(lane, &id, kind, payload)?), ()))).await?;
+        let mut items = Vec::with_capacity(inputs.len());
+        for (kind, input) in inputs {
+            let message =
+                input.into_message(options.clock.now_ms()).map_err(|reason| QueueError::InvalidMessage { reason })?;
+            let item = InboxItem { entry_id: EntryId::new(options.ids.next_id()), kind };
+            items.push((item, PendingEntry::Message { payload: Arc::new(message) }));
+        }
+        let ids = items.iter().map(|(item, _)| item.entry_id.clone()).collect();
+        self.core.job(&self.name, |lane, _| Ok::<_, Halt>((Some(plan_queue(lane, items)?), ()))).await?;
         self.core.barrier().await?;
         self.core.nudge().await?;
-        Ok(id)
+        Ok(ids)
     }
 
     /// Adds a message or custom entry that asks for no reply: at once on an idle lane, else at the next boundary.
@@ -335,7 +367,10 @@ impl Lane {
         self.core
             .job(&self.name, |lane, _| {
                 let plan = match lane.operation {
-                    Some(_) => plan_queue(lane, &id, InboxKind::Write, entry)?,
+                    Some(_) => {
+                        let item = InboxItem { entry_id: id.clone(), kind: InboxKind::Write };
+                        plan_queue(lane, [(item, entry)])?
+                    }
                     None => plan_append(lane, &id, entry)?,
                 };
                 Ok::<_, Halt>((Some(plan), ()))
@@ -362,6 +397,10 @@ impl Lane {
                 plan.wait_over(id);
                 let mut state = lane.state.clone();
                 state.inbox.retain(|item| item.entry_id != *id);
+                if !state.inbox.iter().any(|item| item.kind == InboxKind::NextRun) {
+                    // Nothing is left to follow.
+                    inbox::begin(&mut state);
+                }
                 plan.lane_state(state)?;
                 plan.queues();
                 Ok::<_, Halt>((Some(plan), Cancelled::Cancelled))
@@ -479,14 +518,14 @@ impl Drop for Claim<'_> {
 /// Queues something.
 pub(super) fn plan_queue(
     lane: &LaneMemory,
-    id: &EntryId,
-    kind: InboxKind,
-    payload: PendingEntry,
+    items: impl IntoIterator<Item = (InboxItem, PendingEntry)>,
 ) -> Result<Plan, Fault> {
     let mut plan = Plan::new(lane);
-    plan.wait(id, payload)?;
     let mut state = lane.state.clone();
-    state.inbox.push(InboxItem { entry_id: id.clone(), kind });
+    for (item, payload) in items {
+        plan.wait(&item.entry_id, payload)?;
+        state.inbox.push(item);
+    }
     plan.lane_state(state)?;
     plan.queues();
     Ok(plan)

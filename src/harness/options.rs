@@ -35,6 +35,9 @@ pub struct Options {
     pub policy: Option<Arc<dyn Policy>>,
     /// Where other processes leave messages.
     pub inbox: Option<Arc<dyn Inbox>>,
+    /// Since when this process has the session to itself, in milliseconds since 1970; `None` = since it is opened here.
+    /// What others left since then is meant for what it does.
+    pub held_since: Option<u64>,
     /// Ends what the tools of a dead process left running.
     pub orphans: Option<Arc<dyn Orphans>>,
     /// What lane `main` of a new session works with.
@@ -68,6 +71,7 @@ impl Options {
             hooks: Vec::new(),
             policy: None,
             inbox: None,
+            held_since: None,
             orphans: None,
             lane_config: LaneConfig {
                 model: LaneModel { provider: String::new(), model_id: String::new() },

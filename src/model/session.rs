@@ -205,6 +205,8 @@ pub enum InboxKind {
     FollowUp,
     /// With the next run.
     NextRun,
+    /// A follow-up of the next run.
+    NextFollowUp,
     /// Before the next request; asks for no reply.
     Write,
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::format::{count, dollars, duration, plural};
-use super::handler::failed_handler;
+use super::sentence::{dropped, failed_handler};
 use super::text::has_answer;
 use super::{Paint, ResultLine, denial, line};
 use crate::model::{BlockEvent, Content, ErrorKind, Event, Reason, ToolResultView, short_id};
@@ -143,11 +143,15 @@ impl Human {
                 self.warning(&failed_handler(*kind, name, error).1, out);
             }
             Event::Warning { code: _, message } => self.warning(message, out),
-            // A fault, an abort and a last failure are told by the result, a queue by the messages it places.
+            Event::OperationAbort { steer, follow_up, .. } => {
+                if let Some(message) = dropped(steer.iter().chain(follow_up)) {
+                    self.warning(&message, out);
+                }
+            }
+            // A fault and a last failure are told by the result, a queue by the messages it places.
             Event::Fault { .. }
             | Event::RunResume { .. }
             | Event::RecoveryStep { notice: None, .. }
-            | Event::OperationAbort { .. }
             | Event::RetryStart { .. }
             | Event::RetryEnd { .. }
             | Event::EntryAdded { .. }

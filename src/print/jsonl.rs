@@ -65,8 +65,8 @@
 //! between the first and the last line. The docs of [`agent`](crate::agent) tell the order inside a turn more exactly.
 //!
 //! **A run that goes on.** A run that a dead process began goes on with an `agent_start` of the same `runId`, once in
-//! each process. That line, and each line of a turn, message, call or retry that was begun before, has `recovery` (true).
-//! What a dead process told is not told again: a turn goes on without its messages so far, `turn_end` has them all the
+//! each process. That line has `recovery` (true), and so has each that begins again, or settles, a turn, message, call or
+//! retry that was begun before; what ends in this process, such as its turn, has not. What a dead process told is not told again: a turn goes on without its messages so far, `turn_end` has them all the
 //! same, and a result whose call ended before has its messages alone. `agent_end` has what the whole run added. A run
 //! that only had to be finished has no turn. Each step by which something left over is settled has a `recovery` line.
 //!
@@ -93,9 +93,9 @@
 //! | `auto_retry_start` * | `attempt` (the coming one, from 2), `maxAttempts`, `delayMs` (until it starts), `errorMessage` (why the last one failed) |
 //! | `auto_retry_end` * | `success`, `attempt` (the last one), `finalError`? |
 //! | `model_fallback` | `from`, `to` (both `provider/id`), `errorMessage`: the turn goes on with another model |
-//! | `recovery` | `operationId` (the `runId`), `state` (what was found, such as `assistant.effect_pending`), `action` (`settle`: a reply that was cut off is kept as far as it came; `rerun`: a call runs again; `interrupt`: a call does not run again, and the model is told; `place`: results that waited get their place; `resume`: nothing had started), `toolCallId`? |
+//! | `recovery` | `operationId` (the `runId`), `state` (what was found, such as `assistant.effect_pending`), `action` (`settle`: a reply that was cut off is kept as far as it came; `rerun`: a call runs again; `interrupt`: a call does not run again, and the model is told; `place`: results that waited get their place; `resume`: nothing had started, or a cancelled run is brought to its end), `toolCallId`? |
 //! | `queue_update` | `steering`, `followUp`: both queues whole |
-//! | `warning` | `code` (a word; before the run `config`, `model`, `session` or `input`; in it `max_turns` when most turns are used, and words of the provider such as `image_refused`; at its end `length` for an answer that is cut off, `children` for processes that could not be ended, `events` and `log` for files that are not complete; `hook` and `listener` for one that failed; the kind of an error that ends the run at once; more may come), `message` |
+//! | `warning` | `code` (a word; before the run `config`, `model`, `session` or `input`; in it `max_turns` when most turns are used, `inbox` for what other processes left and is not taken, `frames` where a cut reply is known in part only, `dropped` for queued messages that end with the run, and words of the provider such as `image_refused`; at its end `length` for an answer that is cut off, `children` for processes that could not be ended, `events` and `log` for files that are not complete; `hook` and `listener` for one that failed; `commit_failed`, `foreign_write`, `corrupt_session`, `needs_newer` or `harness_fault` where nothing can be stored any more, which ends the run at once; more may come), `message` |
 //! | `result` | below |
 //!
 //! `assistantMessageEvent` has a `type`, the `contentIndex` of its block, and:
@@ -143,7 +143,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::handler::failed_handler;
+use super::sentence::{dropped, failed_handler};
 use super::{ResultLine, SessionLine, denial};
 use crate::model::{BlockEvent, Content, Event, InboxKind, Message, Queued, ToolCall, ToolResultView, Usage};
 
@@ -297,6 +297,7 @@ fn line_type(event: &Event) -> Option<&'static str> {
     match event {
         Event::RunResume { .. } => Some("agent_start"),
         Event::HandlerError { .. } => Some("warning"),
+        Event::OperationAbort { steer, follow_up, .. } if !steer.is_empty() || !follow_up.is_empty() => Some("warning"),
         Event::OperationAbort { .. }
         | Event::RetryStart { .. }
         | Event::EntryAdded { .. }
@@ -384,8 +385,8 @@ fn fields(line: &mut Line<'_>, event: &Event) {
             line.field("errorMessage", error_message);
         }
         Event::QueueUpdate { queues } => {
-            line.field("steering", &waiting(queues, InboxKind::Steer));
-            line.field("followUp", &waiting(queues, InboxKind::FollowUp));
+            line.field("steering", &waiting(queues, &[InboxKind::Steer]));
+            line.field("followUp", &waiting(queues, &[InboxKind::FollowUp, InboxKind::NextFollowUp]));
         }
         Event::HandlerError { kind, name, error } => {
             let (code, message) = failed_handler(*kind, name, error);
@@ -393,8 +394,12 @@ fn fields(line: &mut Line<'_>, event: &Event) {
         }
         Event::Warning { code, message } => line.warning(code, message),
         Event::Fault { error } => line.warning(error.code.as_deref().unwrap_or(error.kind.as_str()), &error.message),
-        Event::OperationAbort { .. }
-        | Event::RetryStart { .. }
+        Event::OperationAbort { steer, follow_up, .. } => {
+            if let Some(message) = dropped(steer.iter().chain(follow_up)) {
+                line.warning("dropped", &message);
+            }
+        }
+        Event::RetryStart { .. }
         | Event::EntryAdded { .. }
         | Event::Usage { .. }
         | Event::ConfigUpdate { .. }
@@ -494,6 +499,6 @@ impl<'a> From<&'a ToolResultView> for ResultView<'a> {
 }
 
 /// The messages of one kind that wait.
-fn waiting(queues: &[Queued], kind: InboxKind) -> Vec<&Arc<Message>> {
-    queues.iter().filter(|queued| queued.kind == kind).filter_map(|queued| queued.payload.message()).collect()
+fn waiting<'a>(queues: &'a [Queued], kinds: &[InboxKind]) -> Vec<&'a Arc<Message>> {
+    queues.iter().filter(|queued| kinds.contains(&queued.kind)).filter_map(|queued| queued.payload.message()).collect()
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::{ResultLine, Sanitizer};
-use crate::model::{AssistantMessage, BlockEvent, EntryId, Event, InboxKind, Message, Queued, Reason};
+use crate::model::{AssistantMessage, BlockEvent, EntryId, Event, InboxKind, Message, Queued, Reason, StopReason};
 
 /// The text on stdout.
 #[derive(Debug)]
@@ -27,12 +27,22 @@ struct FollowUps {
     waiting: HashSet<EntryId>,
     /// Those the open run has placed.
     placed: Vec<Arc<Message>>,
+    /// The open run was begun by a dead process. What that placed stands before the first message told here.
+    resumed: bool,
+    first_told: Option<Arc<Message>>,
 }
 
 impl FollowUps {
     fn wait(&mut self, queues: &[Queued]) {
-        let follow_ups = queues.iter().filter(|queued| queued.kind == InboxKind::FollowUp);
+        let follow_ups =
+            queues.iter().filter(|queued| matches!(queued.kind, InboxKind::FollowUp | InboxKind::NextFollowUp));
         self.waiting = follow_ups.map(|queued| queued.entry_id.clone()).collect();
+    }
+
+    fn begin(&mut self, resumed: bool) {
+        self.placed.clear();
+        self.resumed = resumed;
+        self.first_told = None;
     }
 
     /// Notes a message that was placed, and returns whether it had waited here. A message is told before its queue.
@@ -46,9 +56,28 @@ impl FollowUps {
 
     /// The answers in the messages of a run: the last reply before each of them, and the last of all.
     fn answers(&self, messages: &[Arc<Message>]) -> Vec<String> {
-        let is_placed = |message: &Arc<Message>| self.placed.iter().any(|placed| Arc::ptr_eq(placed, message));
-        let parts = messages.split(is_placed).filter_map(last_reply);
-        parts.map(AssistantMessage::text).filter(|text| !text.is_empty()).collect()
+        let is_first = |message: &Arc<Message>| self.first_told.as_ref().is_some_and(|told| Arc::ptr_eq(told, message));
+        let of_dead = match self.resumed {
+            true => messages.iter().position(is_first).unwrap_or(messages.len()),
+            false => 0,
+        };
+        let mut parts = vec![None];
+        for (at, message) in messages.iter().enumerate() {
+            // Which of its messages were follow-ups a dead process did not say; they are asked where all is answered.
+            let previous = at.checked_sub(1).and_then(|before| messages.get(before));
+            let follows = if at < of_dead {
+                matches!(**message, Message::User(_)) && previous.is_some_and(|previous| is_answer(previous))
+            } else {
+                self.placed.iter().any(|placed| Arc::ptr_eq(placed, message))
+            };
+            if follows {
+                parts.push(None);
+            }
+            if let (Some(reply), Some(part)) = (message.as_assistant(), parts.last_mut()) {
+                *part = Some(reply);
+            }
+        }
+        parts.into_iter().flatten().map(AssistantMessage::text).filter(|text| !text.is_empty()).collect()
     }
 }
 
@@ -88,10 +117,16 @@ impl Answer {
     /// Appends what an event shows. `recovery` = it tells of work that a dead process began.
     pub fn event(&mut self, event: &Event, recovery: bool, out: &mut Vec<u8>) {
         match event {
-            Event::RunStart { .. } | Event::RunResume { .. } => self.follow_ups.placed.clear(),
+            Event::RunStart { .. } => self.follow_ups.begin(false),
+            Event::RunResume { .. } => self.follow_ups.begin(true),
             Event::QueueUpdate { queues } => self.follow_ups.wait(queues),
-            Event::MessageEnd { message, entry_id } if self.follow_ups.place(entry_id.as_ref(), message) => {
-                self.flow.part();
+            Event::MessageEnd { message, entry_id } => {
+                if !recovery {
+                    self.follow_ups.first_told.get_or_insert_with(|| Arc::clone(message));
+                }
+                if self.follow_ups.place(entry_id.as_ref(), message) {
+                    self.flow.part();
+                }
             }
             _ => {}
         }
@@ -175,6 +210,13 @@ pub(super) fn has_answer(reason: Reason) -> bool {
 
 fn last_reply(messages: &[Arc<Message>]) -> Option<&AssistantMessage> {
     messages.iter().rev().find_map(|message| message.as_assistant())
+}
+
+/// A reply behind which nothing is owed.
+fn is_answer(message: &Message) -> bool {
+    message.as_assistant().is_some_and(|reply| {
+        matches!(reply.stop_reason, StopReason::Stop | StopReason::Length) && reply.calls().next().is_none()
+    })
 }
 
 fn is_reply(message: &Message) -> bool {

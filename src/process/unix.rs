@@ -6,11 +6,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
-
-/// SIGHUP, SIGINT and SIGTERM by number.
-pub const SIGNALS: [i32; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
 /// Whether a signal was ignored when asked, as under `nohup`.
 pub fn is_ignored(signal: i32) -> bool {
@@ -59,36 +56,20 @@ pub fn wipe_environment(names: &[String]) {
 /// The first signal that came since [`note`] was called for it; 0 = none.
 static FIRST: AtomicI32 = AtomicI32::new(0);
 
-/// How often each of [`SIGNALS`] came since [`note`] was called for it.
-static TIMES: [AtomicU32; SIGNALS.len()] = [const { AtomicU32::new(0) }; SIGNALS.len()];
-
-fn times_of(signal: i32) -> Option<&'static AtomicU32> {
-    SIGNALS.iter().position(|known| *known == signal).and_then(|at| TIMES.get(at))
-}
-
-/// How often a signal came since [`note`] was called for it: listeners may hear of two as of one.
-pub fn times_noted(signal: i32) -> u32 {
-    times_of(signal).map_or(0, |times| times.load(Ordering::SeqCst))
-}
-
 /// Has the signal's handler itself note that it came, so that [`first_noted`] knows it before any task has run. The
 /// disposition becomes that of a handler, which other listeners of the process share.
 ///
 /// # Errors
 /// The system refuses a handler for this signal.
 pub fn note(signal: i32) -> io::Result<()> {
-    let times = times_of(signal);
     let action = move || {
-        if let Some(times) = times {
-            times.fetch_add(1, Ordering::SeqCst);
-        }
         match FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst) {
             // The first one stays.
             Ok(_) | Err(_) => {}
         }
     };
-    // SAFETY: the action runs inside a signal handler. It only adds to one lock-free atomic and compares and stores
-    // another: it allocates nothing, takes no lock and cannot panic.
+    // SAFETY: the action runs inside a signal handler. It only compares and stores one lock-free atomic: it
+    // allocates nothing, takes no lock and cannot panic.
     unsafe { signal_hook_registry::register(signal, action) }.map(drop)
 }
 

@@ -207,7 +207,12 @@ impl Driver<'_> {
                 Ok((Some(plan), ()))
             })
             .await?;
-        // Where not, the end of the operation settles it.
+        // An abort came first. What never starts need not wait for those that run; what a dead process began is
+        // settled as that by the end of the operation.
+        if intended.is_none() && self.ends() && !rerun {
+            let (record, call) = (record.clone(), call.clone());
+            self.refuse(record, call, CallFailure::Cancelled, false, Vec::new(), false).await?;
+        }
         Ok(intended.is_some().then_some(cleared))
     }
 
@@ -250,7 +255,8 @@ impl Driver<'_> {
         let (drained, told) = oneshot::channel();
         drop(reports.send(Report::Drained(drained)).await);
         drop(told.await);
-        let mut output = ran.output;
+        // A hook sees what would be stored without it.
+        let mut output = done(ran.output, None, false, Vec::new()).outcome.normalised().output;
         output.terminate |= terminate;
         output.content.extend(context.into_iter().map(Content::text));
         let mut chain = self.chain_of(shop.hooks.clone());

@@ -90,9 +90,15 @@ impl Driver<'_> {
         self.store_outcome(record, outcome, true, false, true).await
     }
 
-    /// The operation is to end: every call gets its result, and the batch its place.
+    /// The operation is to end: every call gets its result, and the batch its place, in the order in which it would
+    /// have had them.
     pub(super) async fn reconcile_tools(&mut self, open: &Open) -> Result<Step, Halt> {
         let batch = tools::batch(open)?.clone();
+        let sequential = self.is_sequential(open, &batch, &self.shop(&batch))?;
+        let recovery = self.resumed && !self.stepped;
+        if sequential {
+            self.place_front(recovery).await?;
+        }
         for (record, call) in self.calls(&batch)? {
             match record.status {
                 CallStatus::Planned => {
@@ -103,10 +109,15 @@ impl Driver<'_> {
                     let report = self.stop_orphans(&record, &memos).await;
                     self.interrupt(&record, call, report.stopped.as_deref()).await?;
                 }
-                CallStatus::OutcomeReady { .. } | CallStatus::Completed { .. } => {}
+                CallStatus::OutcomeReady { .. } | CallStatus::Completed { .. } => continue,
+            }
+            if sequential {
+                self.place_front(recovery).await?;
             }
         }
-        self.place_front(self.resumed && !self.stepped).await?;
+        if !sequential {
+            self.place_front(recovery).await?;
+        }
         Ok(Step::Continue)
     }
 }

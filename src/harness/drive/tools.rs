@@ -59,7 +59,8 @@ impl Driver<'_> {
             }
         }
         let shop = self.shop(&batch);
-        let missing = self.missing_tools(&batch)?;
+        // Of a reply that was cut off no call runs.
+        let missing = if self.is_truncated(&batch)? { Vec::new() } else { self.missing_tools(&batch)? };
         if !missing.is_empty() {
             return Ok(Step::Waiting(Wait::Blocked(Blocked::Tools { names: missing })));
         }
@@ -72,7 +73,7 @@ impl Driver<'_> {
         Ok(Step::Continue)
     }
 
-    fn shop(&self, batch: &ToolBatch) -> Shop {
+    pub(super) fn shop(&self, batch: &ToolBatch) -> Shop {
         let mut names = batch.configuration.active_tool_names.clone();
         names.sort();
         let tools = self.core.tools().iter().filter(|tool| names.contains(&tool.tool.spec().name)).cloned().collect();
@@ -88,10 +89,22 @@ impl Driver<'_> {
         Ok(names.into_iter().collect())
     }
 
-    fn is_sequential(&self, open: &Open, batch: &ToolBatch, shop: &Shop) -> Result<bool, Fault> {
+    /// Whether each call has its place before the next one is looked at.
+    pub(super) fn is_sequential(&self, open: &Open, batch: &ToolBatch, shop: &Shop) -> Result<bool, Fault> {
+        // Nothing of it runs: there is nothing to wait for together.
+        if self.is_truncated(batch)? {
+            return Ok(true);
+        }
         let calls: Vec<ToolCall> = self.calls(batch)?.into_iter().map(|(_, call)| call).collect();
         let tools: Vec<Arc<dyn Tool>> = shop.tools.iter().map(|active| Arc::clone(&active.tool)).collect();
         Ok(turn::is_sequential(open.state.settings.tool_execution, &calls, &tools))
+    }
+
+    /// Whether the reply that asks for the calls stopped at the output limit.
+    fn is_truncated(&self, batch: &ToolBatch) -> Result<bool, Fault> {
+        self.read(|lane| {
+            lane.reply(&batch.assistant_entry_id).is_some_and(|reply| reply.stop_reason == StopReason::Length)
+        })
     }
 
     /// The records of a batch with their calls.
@@ -150,7 +163,7 @@ impl Driver<'_> {
     }
 
     /// Whether the rest is left to the end of the operation.
-    fn ends(&self) -> bool {
+    pub(super) fn ends(&self) -> bool {
         self.look().is_none_or(|open| open.cancelled())
     }
 
@@ -178,10 +191,7 @@ impl Driver<'_> {
         call: ToolCall,
     ) -> Result<Option<Option<Cleared>>, Halt> {
         let Some(open) = self.look().filter(|open| !open.cancelled()) else { return Ok(None) };
-        let truncated = self.read(|lane| {
-            lane.reply(&batch.assistant_entry_id).is_some_and(|reply| reply.stop_reason == StopReason::Length)
-        })?;
-        if truncated {
+        if self.is_truncated(batch)? {
             let failure = CallFailure::Invalid(texts::truncated(&call.name));
             return self.refuse(record, call, failure, false, Vec::new(), false).await.map(Some);
         }
@@ -207,6 +217,11 @@ impl Driver<'_> {
             self.gate_settled().await;
             return Ok(None);
         };
+        // An abort that came while a hook was asked goes before its answer.
+        if self.admitted().await.is_none() {
+            self.gate_settled().await;
+            return Ok(None);
+        }
         match verdict.args {
             Ok(args) => {
                 let (terminate, context) = (verdict.terminate, verdict.context);

@@ -96,12 +96,13 @@ fn plan(
         leaf: Leaf::Starting,
     };
     plan.open(meta, state)?;
-    let is_queue_changed = !selection.items.is_empty() || !queued.is_empty();
     let mut lane_state = LaneState {
         current_operation_id: Some(operation_id),
         last_operation_id: lane.state.last_operation_id.clone(),
         ..inbox::without(&lane.state, selection)
     };
+    let follows = inbox::begin(&mut lane_state);
+    let is_queue_changed = follows || !selection.items.is_empty() || !queued.is_empty();
     lane_state.inbox.extend(queued);
     plan.lane_state(lane_state)?;
     if is_queue_changed {

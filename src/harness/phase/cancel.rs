@@ -40,7 +40,7 @@ pub(in super::super) fn request(
         let list = match item.kind {
             InboxKind::Steer => &mut taken.steer,
             InboxKind::FollowUp => &mut taken.follow_up,
-            InboxKind::NextRun | InboxKind::Write => {
+            InboxKind::NextRun | InboxKind::NextFollowUp | InboxKind::Write => {
                 state.inbox.push(item.clone());
                 continue;
             }

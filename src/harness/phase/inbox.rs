@@ -24,7 +24,7 @@ pub(in super::super) struct Selection {
     pub(in super::super) projects: bool,
 }
 
-/// Selects what a new run takes: everything but what the queue modes leave.
+/// Selects what a new run takes: everything but what the queue modes leave, and what follows behind it.
 pub(in super::super) fn at_acceptance(lane: &LaneMemory, settings: &RunSettings, facts: &Facts<'_>) -> Selection {
     let steer = limit(settings.steering_mode);
     let follow_up = limit(settings.follow_up_mode);
@@ -32,7 +32,20 @@ pub(in super::super) fn at_acceptance(lane: &LaneMemory, settings: &RunSettings,
         InboxKind::Write | InboxKind::NextRun => usize::MAX,
         InboxKind::Steer => steer,
         InboxKind::FollowUp => follow_up,
+        InboxKind::NextFollowUp => 0,
     })
+}
+
+/// What was to follow behind the next run follows behind this one, which begins. Whether there was any.
+pub(in super::super) fn begin(state: &mut LaneState) -> bool {
+    let mut any = false;
+    for item in &mut state.inbox {
+        if item.kind == InboxKind::NextFollowUp {
+            item.kind = InboxKind::FollowUp;
+            any = true;
+        }
+    }
+    any
 }
 
 /// Selects what a boundary within a run takes.
@@ -46,7 +59,7 @@ pub(in super::super) fn at_boundary(
     let steering = |kind: InboxKind| match kind {
         InboxKind::Write => usize::MAX,
         InboxKind::Steer => steer,
-        InboxKind::FollowUp | InboxKind::NextRun => 0,
+        InboxKind::FollowUp | InboxKind::NextRun | InboxKind::NextFollowUp => 0,
     };
     let selected = select(lane, facts, steering);
     if selected.projects || matches!(continuation, Continuation::NeedAssistant { .. }) {

@@ -126,7 +126,10 @@ fn decided(reply: AssistantMessage, pending: &PendingReply) -> AssistantMessage 
 }
 
 fn fail(reply: &mut AssistantMessage, record: ErrorRecord) {
-    reply.raw_stop_reason.get_or_insert_with(|| reply.stop_reason.as_str().to_owned());
+    // One that failed already has no other word of its provider.
+    if reply.stop_reason != StopReason::Error {
+        reply.raw_stop_reason.get_or_insert_with(|| reply.stop_reason.as_str().to_owned());
+    }
     reply.stop_reason = StopReason::Error;
     reply.error_message = Some(record.message.clone());
     reply.error = Some(record);

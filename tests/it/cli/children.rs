@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::kept::{messages, only, registers, talk};
-use super::signals::until;
+use super::signals::{unread_pipe, until};
 use super::{Output, Pirn, Place, Running};
 use crate::support::chat::{chat_text, chat_tool, chat_tools, chunk};
 use crate::support::server::{Reply, Server, now};
@@ -195,8 +195,7 @@ fn a_command_that_ignores_its_signal_is_killed_after_the_grace_or_at_once_by_a_s
             running.signal(Signal::INT);
             number(&place, "heard");
             let sent = now();
-            running.signal(Signal::INT);
-            let output = running.wait();
+            let output = running.insist(Signal::INT);
             assert!(sent.elapsed() < Duration::from_secs(1), "{:?}", sent.elapsed());
             assert_eq!((output.code(), output.signal()), (130, Some(2)), "{output:?}");
             until(|| members(group).is_empty());
@@ -209,6 +208,23 @@ fn a_command_that_ignores_its_signal_is_killed_after_the_grace_or_at_once_by_a_s
             goes_on(&server, &place, INTERRUPTED);
         });
     });
+}
+
+#[test]
+fn a_second_signal_counts_though_stdout_broke_behind_the_first() {
+    let deaf = "trap 'echo 1 > heard' TERM; echo $$ > up; while :; do sleep 300 & wait; done";
+    let server = Server::start([bash(deaf)]);
+    let place = Place::new();
+    let (reader, writer, _watched) = unread_pipe();
+    let running = Pirn::of_server(&server, ["-t", "bash", "--json", "x"]).at(&place).stdout(writer).spawn();
+    number(&place, "up");
+    running.signal(Signal::INT);
+    number(&place, "heard");
+    drop(reader);
+    let sent = now();
+    let output = running.insist(Signal::INT);
+    assert!(sent.elapsed() < Duration::from_secs(1), "{:?}", sent.elapsed());
+    assert_eq!(output.code(), 130, "{output:?}");
 }
 
 #[test]
@@ -261,18 +277,13 @@ fn a_signal_while_the_leftovers_of_a_killed_run_are_stopped_ends_the_call_behind
     number(&place, "up");
     running.signal(Signal::KILL);
     running.wait();
-    for (args, signals, least) in [(&[][..], 2, 0), (&["--set", "limits.grace=400ms"], 1, 400)] {
+    for (args, again, least) in [(&[][..], true, 0), (&["--set", "limits.grace=400ms"], false, 400)] {
         drop(std::fs::remove_file(place.dir().join("heard")));
         let started = now();
         let running = Pirn::of_server(&server, ["--json", "-c"].iter().chain(args).copied()).at(&place).spawn();
         number(&place, "heard");
-        for _ in 0..signals {
-            running.signal(Signal::INT);
-            // Two that wait at the same time would be one.
-            let pid = running.id();
-            until(|| !is_pending(pid, Signal::INT));
-        }
-        let output = running.wait();
+        running.signal(Signal::INT);
+        let output = if again { running.insist(Signal::INT) } else { running.wait() };
         assert_eq!((output.code(), output.signal()), (130, Some(2)), "{output:?}");
         if least == 0 {
             let kinds: Vec<Value> = output.lines_cut().iter().map(|line| line["type"].clone()).collect();
@@ -284,13 +295,6 @@ fn a_signal_while_the_leftovers_of_a_killed_run_are_stopped_ends_the_call_behind
         assert_eq!((members(group).is_empty(), server.requests().len()), (least > 0, 1));
     }
     goes_on(&server, &place, INTERRUPTED);
-}
-
-/// Whether a process has not taken a signal yet.
-fn is_pending(pid: u32, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap_or("0").trim();
-    u64::from_str_radix(mask, 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
 }
 
 /// Kills processes of a test when it ends, however that is.

@@ -15,7 +15,7 @@ use crate::support::server::{Gate, Reply, Server};
 
 /// The most attempts of one request.
 pub(super) const ATTEMPTS: usize = 4;
-const HALF: &str = "The first half";
+pub(super) const HALF: &str = "The first half";
 
 pub(super) fn busy() -> Reply {
     chat_error(503, "overloaded", "Busy")

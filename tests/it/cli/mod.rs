@@ -30,6 +30,7 @@ mod steer;
 mod storage;
 mod supervised;
 mod terminals;
+mod then;
 mod wire;
 
 use std::ffi::OsString;
@@ -380,6 +381,15 @@ impl Running {
     /// What has come to stdout until now.
     pub(crate) fn stdout_so_far(&self) -> String {
         String::from_utf8(self.stdout.so_far()).unwrap()
+    }
+
+    /// Sends a signal again and again until the call ends: what comes together with a first signal is no second one.
+    pub(crate) fn insist(mut self, signal: rustix::process::Signal) -> Output {
+        signals::until(|| {
+            self.signal(signal);
+            !self.is_running()
+        });
+        self.wait()
     }
 
     pub(crate) fn wait(mut self) -> Output {

@@ -345,8 +345,7 @@ fn a_second_signal_leaves_at_once_with_the_first_code_case_42() {
         assert!(server.wait_abandoned(1), "the first signal has been heard");
         assert!(running.is_running(), "its reader may still come back");
         let sent = now();
-        running.signal(Signal::INT);
-        let output = running.wait();
+        let output = running.insist(Signal::INT);
         assert!(sent.elapsed() < BUDGET, "{:?}", sent.elapsed());
         assert_eq!((output.code(), output.signal()), (143, Some(15)), "{mode}");
     }
@@ -361,11 +360,23 @@ fn two_signals_end_a_finished_run_that_nobody_reads() {
         wait_full(&watched);
         let sent = now();
         running.signal(Signal::INT);
-        running.signal(Signal::TERM);
-        let output = running.wait();
+        let output = running.insist(Signal::TERM);
         assert!(sent.elapsed() < BUDGET, "{:?}", sent.elapsed());
         // Two signals that wait at the same time have no order.
         assert!(matches!(output.signal(), Some(2 | 15)), "{output:?}");
+    }
+}
+
+#[test]
+fn signals_that_come_together_are_one_request() {
+    for pair in [[Signal::TERM, Signal::TERM], [Signal::HUP, Signal::HUP], [Signal::TERM, Signal::HUP]] {
+        let waiting = Waiting::start(Place::Stream, &["--json"]);
+        for signal in pair {
+            waiting.running.signal(signal);
+        }
+        let output = waiting.running.wait();
+        let result = output.result();
+        assert_eq!((&result["reason"], &result["text"]), (&json!("interrupted"), &json!(PARTIAL)), "{output:?}");
     }
 }
 

@@ -4,6 +4,7 @@ mod abort;
 mod alarm;
 mod baseline;
 mod crash;
+mod differential;
 mod endings;
 mod hooks;
 mod inbox;
