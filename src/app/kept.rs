@@ -14,7 +14,7 @@ use crate::cli::RunArgs;
 use crate::config::{Durability, Env, LockMode, Settings};
 use crate::model::session::namespace;
 use crate::model::{ErrorKind, ErrorRecord, LaneConfig, Leaf, MAIN_LANE, OperationState, Write};
-use crate::port::{Clock, Inbox, SessionRef, Store, StoreError};
+use crate::port::{Clock, Inbox, SessionRef, Store, StoreError, SystemClock};
 use crate::session::jsonl::{self, JsonlStore};
 use crate::session::memory;
 use crate::session::place::{Found, Library, Target, spill_dir};
@@ -47,13 +47,18 @@ pub(super) fn choose(args: &RunArgs, settings: &Settings, env: &Env, cwd: &Path)
             Target::Existing(found) => Ok(Chosen::Known(found)),
             Target::NewName(name) => Ok(Chosen::New { library, name: Some(name) }),
         },
-        None if args.resume => match library.latest_here()? {
+        None if args.resume => match latest(&library)? {
             Some(found) => Ok(Chosen::Known(found)),
             None => Err(ErrorRecord::new(ErrorKind::Usage, "no session to continue in this directory")
                 .with_hint("pirn \"PROMPT\" starts one; pirn sessions list --all shows those of other directories")),
         },
         None => Ok(Chosen::New { library, name: None }),
     }
+}
+
+/// The latest session of a directory, as the clock is now.
+pub(super) fn latest(library: &Library) -> Result<Option<Found>, ErrorRecord> {
+    Ok(library.latest_here(SystemClock::new().now_ms())?)
 }
 
 /// The sessions of this user, seen from a directory.
@@ -124,7 +129,7 @@ impl Kept {
     /// Opens a session that exists, which locks it.
     pub(super) async fn open(found: &Found, settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Self, ErrorRecord> {
         let store = jsonl::open(&found.file, options(settings, clock)).await.map_err(|error| storage_error(&error))?;
-        let warnings = store.warnings().to_vec();
+        let warnings = found.warnings.iter().chain(store.warnings()).cloned().collect();
         let store = Arc::new(store);
         Ok(Self {
             id: found.id.clone(),

@@ -139,7 +139,7 @@ pub async fn steer(
     clock: &Arc<dyn Clock>,
 ) -> Result<Steered, ErrorRecord> {
     let what = kind(options, &**clock)?;
-    let (found, mut warnings) = choose(library, options.session.as_deref())?;
+    let (found, mut warnings) = choose(library, options.session.as_deref(), clock.now_ms())?;
     let mut steered = leave(&found, what, settings, options, &ids, clock).await?;
     warnings.append(&mut steered.warnings);
     Ok(Steered { warnings, ..steered })
@@ -200,7 +200,7 @@ fn kind(options: &SteerOptions, clock: &dyn Clock) -> Result<SpoolKind, ErrorRec
 
 /// The session of a reference, else the one running session of this directory, else its latest; and warnings of what may
 /// make it another one than was meant.
-fn choose(library: &Library, reference: Option<&str>) -> Result<(Found, Vec<String>), ErrorRecord> {
+fn choose(library: &Library, reference: Option<&str>, now_ms: u64) -> Result<(Found, Vec<String>), ErrorRecord> {
     if let Some(reference) = reference {
         return Ok((sessions::named(library, reference)?, Vec::new()));
     }
@@ -220,11 +220,12 @@ fn choose(library: &Library, reference: Option<&str>) -> Result<(Found, Vec<Stri
     }
     let found = match running.pop() {
         Some((found, _)) => found,
-        None => library.latest_here()?.ok_or_else(|| {
+        None => library.latest_here(now_ms)?.ok_or_else(|| {
             ErrorRecord::new(ErrorKind::Usage, "there is no session of this directory")
                 .with_hint("pirn sessions list --all shows those of every directory; -s takes an id")
         })?,
     };
+    warnings.extend(found.warnings.iter().cloned());
     Ok((found, warnings))
 }
 

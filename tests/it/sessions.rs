@@ -465,5 +465,5 @@ async fn a_session_made_here_is_private_and_found_by_what_it_is_called() {
         assert_eq!(mode(path.clone()), expected, "{} (SES-15)", path.display());
     }
     fs::set_permissions(here.here(), fs::Permissions::from_mode(0o770)).unwrap();
-    assert!(here.latest_here().is_ok(), "one's own directory may be open to a group");
+    assert!(here.latest_here(START_MS).is_ok(), "one's own directory may be open to a group");
 }

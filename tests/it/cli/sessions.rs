@@ -458,6 +458,38 @@ fn who_comes_second_in_making_a_name_changes_nothing_of_the_session_and_is_told_
 }
 
 #[test]
+fn a_session_of_a_clock_that_was_ahead_is_passed_over_with_a_warning() {
+    let server = Server::start(["ahead", "one", "two", "three"].map(chat_text));
+    let place = Place::new();
+    good(Pirn::of_server(&server, ["-s", "ahead", "a"]).at(&place));
+    let file = only(&place);
+    rewrite(&file, |line| {
+        for moment in ["at", "createdAt"] {
+            if let Some(at) = line[moment].as_u64() {
+                line[moment] = json!(at + 86_400_000);
+            }
+        }
+    });
+    let tomorrow = std::time::SystemTime::now() + std::time::Duration::from_secs(86_400);
+    let touched = std::fs::FileTimes::new().set_modified(tomorrow);
+    std::fs::File::open(&file).unwrap().set_times(touched).unwrap();
+    good(Pirn::of_server(&server, ["-s", "now", "b"]).at(&place));
+    let told = "has a time that is still to come";
+    let output = good(Pirn::of_server(&server, ["-c", "c"]).at(&place));
+    assert!(output.stderr.contains(told) && output.stderr.contains("-s ID"), "{output:?}");
+    assert_eq!(talk(&server.bodies()[2]), ["user: b", "assistant: one", "user: c"]);
+    for args in [&["sessions", "show"][..], &["steer", "d"]] {
+        let output = good(Pirn::new(args.iter().copied()).at(&place));
+        assert!(output.stderr.contains(told), "{output:?}");
+    }
+    // Named, it is the one that is meant, and from then on it is the latest again.
+    let output = good(Pirn::of_server(&server, ["-c", "-s", "ahead", "e"]).at(&place));
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("three\n", ""));
+    assert_eq!(talk(&server.bodies()[3])[0], "user: a");
+    assert!(good(Pirn::new(["sessions", "show"]).at(&place)).stdout.contains("three"));
+}
+
+#[test]
 fn without_a_home_nothing_is_written_where_the_call_was_made_cfg_05() {
     let server = answering();
     let bare = |args: &[&str]| {
