@@ -14,7 +14,7 @@ use crate::cli::RunArgs;
 use crate::config::{Durability, Env, LockMode, Settings};
 use crate::model::session::namespace;
 use crate::model::{ErrorKind, ErrorRecord, LaneConfig, Leaf, MAIN_LANE, OperationState, Write};
-use crate::port::{Clock, Inbox, SessionRef, Store, StoreError};
+use crate::port::{Clock, Inbox, SessionRef, Store, StoreError, SystemClock};
 use crate::session::jsonl::{self, JsonlStore};
 use crate::session::memory;
 use crate::session::place::{Found, Library, Target, spill_dir};
@@ -47,13 +47,18 @@ pub(super) fn choose(args: &RunArgs, settings: &Settings, env: &Env, cwd: &Path)
             Target::Existing(found) => Ok(Chosen::Known(found)),
             Target::NewName(name) => Ok(Chosen::New { library, name: Some(name) }),
         },
-        None if args.resume => match library.latest_here()? {
+        None if args.resume => match latest(&library)? {
             Some(found) => Ok(Chosen::Known(found)),
             None => Err(ErrorRecord::new(ErrorKind::Usage, "no session to continue in this directory")
                 .with_hint("pirn \"PROMPT\" starts one; pirn sessions list --all shows those of other directories")),
         },
         None => Ok(Chosen::New { library, name: None }),
     }
+}
+
+/// The latest session of a directory, as the clock is now.
+pub(super) fn latest(library: &Library) -> Result<Option<Found>, ErrorRecord> {
+    Ok(library.latest_here(SystemClock::new().now_ms())?)
 }
 
 /// The sessions of this user, seen from a directory.
@@ -124,7 +129,7 @@ impl Kept {
     /// Opens a session that exists, which locks it.
     pub(super) async fn open(found: &Found, settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Self, ErrorRecord> {
         let store = jsonl::open(&found.file, options(settings, clock)).await.map_err(|error| storage_error(&error))?;
-        let warnings = store.warnings().to_vec();
+        let warnings = found.warnings.iter().chain(store.warnings()).cloned().collect();
         let store = Arc::new(store);
         Ok(Self {
             id: found.id.clone(),
@@ -139,6 +144,9 @@ impl Kept {
     }
 
     /// Makes a new session.
+    ///
+    /// # Errors
+    /// Kind `busy`: somebody has made one of this name in the meantime. Else it can not be made.
     pub(super) async fn create(
         library: &Library,
         name: Option<String>,
@@ -147,16 +155,17 @@ impl Kept {
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ErrorRecord> {
         library.prepare(settings.session.durability != Durability::None)?;
-        // Two starts with one name: the second one finds the session of the first.
-        let lock = match &name {
-            Some(_) => Some(library.lock_directory(&**clock).await?),
-            None => None,
+        // Two starts with one name: the second one finds the session of the first. Without locks nobody is kept out.
+        let lock = match (&name, settings.session.lock) {
+            (Some(_), LockMode::Require) => Some(library.lock_directory(&**clock).await?),
+            (Some(_), LockMode::Off) | (None, _) => None,
         };
         if let Some(taken) = &name
-            && let Target::Existing(found) = library.resolve(taken, true)?
+            && let Target::Existing(_) = library.resolve(taken, true)?
         {
-            drop(lock);
-            return Self::open(&found, settings, clock).await;
+            // Model and tools were chosen for a session that is new, and would take the place of those it has.
+            let message = format!("another call has just made the session {taken}");
+            return Err(ErrorRecord::new(ErrorKind::Busy, message).with_hint("run the call again to go on with it"));
         }
         let now_ms = clock.now_ms();
         let path = library.new_path(&id, now_ms);
@@ -208,6 +217,11 @@ impl Kept {
     pub(super) fn inbox(&self, clock: &Arc<dyn Clock>) -> Option<Arc<dyn Inbox>> {
         let path = self.path.as_ref()?;
         Some(Arc::new(Spool::new(path, Arc::clone(clock))))
+    }
+
+    /// Whether others have left a message that can be taken in. Only looks.
+    pub(super) fn has_waiting(&self, clock: &Arc<dyn Clock>) -> bool {
+        self.path.as_ref().is_some_and(|path| Spool::new(path, Arc::clone(clock)).has_items())
     }
 
     /// Gives the file back, after rewriting it where most of it is dead. A failure costs nothing but space.

@@ -1,11 +1,13 @@
 //! The files a run writes beside stdout: the events, the answer.
 //!
-//! Keeps true: whether they can be written is known before anything is sent; a failure later lets the run finish and
-//! then is a failure of kind `storage`, unless the run failed already.
+//! Keeps true: whether they can be written is known before anything is sent; none is where stdout goes; a failure later
+//! lets the run finish and then is a failure of kind `storage`, unless the run failed already.
 //!
 //! Must not know: what stands in them, how a run works.
 
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Stat};
 
 use crate::cli::RunArgs;
 use crate::config::Settings;
@@ -15,6 +17,12 @@ use crate::process;
 
 /// Characters of a date, the beginning of a time as text.
 const DATE_CHARS: usize = 10;
+
+const NULL_DEVICE: &str = "/dev/null";
+/// What to do instead, where stdout is named for the events.
+const EVENTS_WAY_OUT: &str = "--json prints the events on stdout; or name another file, such as /dev/fd/3 with 3>FILE";
+/// What to do instead, where stdout is named for the answer.
+const ANSWER_WAY_OUT: &str = "without -o the answer is on stdout; or name another file, such as /dev/fd/3 with 3>FILE";
 
 /// What a call says about its files.
 #[derive(Clone, Debug)]
@@ -68,6 +76,15 @@ impl Wanted {
             let message = format!("{} and --output name the same file: {}", events.by, answer.shown);
             return Err(ErrorRecord::new(ErrorKind::Usage, message));
         }
+        // Two writers of one file mix their lines, or write over each other. Opening it would empty it already.
+        for (named, way_out) in [(&events, EVENTS_WAY_OUT), (&answer, ANSWER_WAY_OUT)] {
+            if let Some(Named { path, shown, by }) = named
+                && is_stdout(path)
+            {
+                let message = format!("{by}: {shown} is where stdout goes, which has an output of its own");
+                return Err(ErrorRecord::new(ErrorKind::Usage, message).with_hint(way_out));
+            }
+        }
         // The check leaves nothing behind, so it comes first.
         let answer = answer.map(|named| named.check(AnswerFile::check)).transpose()?;
         let name = events.as_ref().map(|named| named.shown.clone()).unwrap_or_default();
@@ -79,6 +96,21 @@ impl Wanted {
     pub(super) fn answer_failed(&self, error: &std::io::Error) -> String {
         let file = self.answer.as_ref().map_or("", |named| &named.shown);
         format!("cannot write {file}: {}", print::io_reason(error))
+    }
+}
+
+/// Whether a path leads to what stdout is: the same file, pipe or device by whatever name. What takes everything and
+/// keeps nothing may be both.
+fn is_stdout(path: &Path) -> bool {
+    let Ok(stdout) = rustix::fs::fstat(std::io::stdout()) else { return false };
+    // One that does not exist, or can not be looked at, is told when it is opened.
+    let Ok(found) = rustix::fs::stat(path) else { return false };
+    let device = |stat: &Stat| FileType::from_raw_mode(stat.st_mode).is_char_device().then_some(stat.st_rdev);
+    match (device(&stdout), device(&found)) {
+        (Some(one), Some(other)) if one == other => {
+            rustix::fs::stat(NULL_DEVICE).ok().and_then(|null| device(&null)) != Some(one)
+        }
+        _ => (stdout.st_dev, stdout.st_ino) == (found.st_dev, found.st_ino),
     }
 }
 

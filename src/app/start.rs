@@ -348,8 +348,7 @@ async fn begin(
 ) -> Result<Begun, ErrorRecord> {
     if prompt.is_none() && then.is_empty() && kept.stored.is_none() && kept.resumed {
         // Nothing was ever said there, and looking at it is no reason to write to it.
-        let waits = kept.inbox(clock).is_some_and(|inbox| !inbox.poll().items.is_empty());
-        if !waits {
+        if !kept.has_waiting(clock) {
             return Err(resume::nothing());
         }
     }

@@ -1,7 +1,7 @@
 //! `pirn steer`: a message, a follow-up or an abort for a session that another process may have open.
 //!
-//! Keeps true: what is left is on the disk before anything is said; stdout stays empty; nothing is asked of a model; a
-//! session that somebody has open is never locked or written to.
+//! Keeps true: what is left is on the disk before anything is said, and whatever comes then it is said that it was left;
+//! stdout stays empty; nothing is asked of a model; a session that somebody has open is never locked or written to.
 //!
 //! Must not know: how arguments are parsed, how an item lies in the spool, how a run takes it.
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::kept::storage_error;
 use super::orphans::LeftRunning;
 use super::report::Screen;
-use super::signals::Signals;
+use super::signals::{Signals, cause_of, noted};
 use super::{commands, internal_record, interrupted, kept, sessions, setup};
 use crate::cli::{self, PromptIo, SteerArgs, UsageError};
 use crate::config::{self, Env, LockMode, Settings};
@@ -28,7 +28,7 @@ use crate::model::{
 use crate::port::{AssistantEvent, Clock, Ids, LlmRequest, Provider, SpoolKind, Store, UuidIds};
 use crate::session::jsonl;
 use crate::session::jsonl::lock::{Holder, Probe, probe};
-use crate::session::place::{Found, Library, Scope};
+use crate::session::place::{Found, Library, Listing, Scope};
 use crate::session::spool;
 
 /// Running sessions that an error lists.
@@ -88,20 +88,34 @@ pub(super) async fn command(
         let mut notice = |text: &str| screen.notice(Some(text));
         let io = PromptIo::process(&cwd, examined.settings.input.stdin_wait, &**clock, &mut notice);
         let text = if args.abort { String::new() } else { cli::steer_text(&args, io).await.map_err(Failed::Usage)? };
+        // What a dying writer left is no message.
+        if let Some(cause) = noted().await {
+            return Err(Failed::Cancelled(cause));
+        }
         let (session, follow_up, abort) = (args.session.clone(), args.follow_up, args.abort);
         let options = SteerOptions { session, follow_up, abort, text };
         let steered = steer(&library, &examined.settings, &options, Arc::new(UuidIds::new()), clock).await;
         steered.map_err(Failed::Error)
     };
-    match signals.unless(Box::pin(steering)).await {
-        Ok(Ok(steered)) => {
+    let steered = tokio::select! {
+        biased;
+        signal = signals.next() => Err(Failed::Cancelled(cause_of(signal))),
+        steered = Box::pin(steering) => steered,
+    };
+    let failed = match steered {
+        // What was left is heard, so a signal that comes behind that changes nothing: who is told that it failed leaves
+        // it again, and it is heard twice.
+        Ok(steered) => {
             screen.warn(&steered.warnings);
             screen.notice(Some(&steered.notice));
-            Exit::OK
+            return Exit::OK;
         }
-        Ok(Err(Failed::Usage(error))) => screen.refuse(error, &**clock).await,
-        Ok(Err(Failed::Error(error))) => screen.fail(error, &**clock).await,
-        Err(cause) => interrupted(cause),
+        Err(failed) => noted().await.map_or(failed, Failed::Cancelled),
+    };
+    match failed {
+        Failed::Usage(error) => screen.refuse(error, &**clock).await,
+        Failed::Error(error) => screen.fail(error, &**clock).await,
+        Failed::Cancelled(cause) => interrupted(cause),
     }
 }
 
@@ -109,6 +123,7 @@ pub(super) async fn command(
 enum Failed {
     Usage(UsageError),
     Error(ErrorRecord),
+    Cancelled(CancelCause),
 }
 
 /// Leaves a message or an abort for a session, and says for whom. With nobody to hear it, an abort is done here.
@@ -124,26 +139,46 @@ pub async fn steer(
     clock: &Arc<dyn Clock>,
 ) -> Result<Steered, ErrorRecord> {
     let what = kind(options, &**clock)?;
-    let found = choose(library, options.session.as_deref())?;
+    let (found, mut warnings) = choose(library, options.session.as_deref(), clock.now_ms())?;
+    let mut steered = leave(&found, what, settings, options, &ids, clock).await?;
+    warnings.append(&mut steered.warnings);
+    Ok(Steered { warnings, ..steered })
+}
+
+/// Leaves something for a session, or ends the run that nobody drives.
+async fn leave(
+    found: &Found,
+    what: SpoolKind,
+    settings: &Settings,
+    options: &SteerOptions,
+    ids: &Arc<dyn Ids>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Steered, ErrorRecord> {
     if let Some(reason) = &found.damage {
         return Err(ErrorRecord::new(ErrorKind::Storage, format!("{}: {reason}", found.file.display())));
     }
-    if options.abort && owner(&found, settings.session.lock) == Owner::Nobody {
-        match Box::pin(abort_unowned(&found, settings, &ids, clock)).await {
+    if options.abort && owner(found, settings.session.lock) == Owner::Nobody {
+        match Box::pin(abort_unowned(found, settings, ids, clock)).await {
             // Somebody opened it in the meantime, and hears it.
             Err(error) if error.kind == ErrorKind::Busy => {}
             ended => return ended,
         }
     }
-    // Named, the run is ended whatever the clocks say; the time of an abort counts only where nothing could be read.
+    let mut has_run = true;
     let what = match what {
-        SpoolKind::Abort { .. } => SpoolKind::Abort { operation_id: open_operation(&found).ok().flatten() },
+        // Named, the run is ended whatever the clocks say; the time of an abort counts only where the file tells of
+        // none, as of a process that still waits for its prompt.
+        SpoolKind::Abort { .. } => {
+            let open = open_operation(found);
+            has_run = !matches!(open, Ok(None));
+            SpoolKind::Abort { operation_id: open.ok().flatten() }
+        }
         message => message,
     };
-    spool::leave(&found.file, MAIN_LANE, what, &*ids, &**clock)?;
+    spool::leave(&found.file, MAIN_LANE, what, &**ids, &**clock)?;
     // Asked again: a process that ended before the message was there did not hear it.
-    let owner = owner(&found, settings.session.lock);
-    Ok(Steered::quietly(notice(options, &found, &owner)))
+    let owner = owner(found, settings.session.lock);
+    Ok(Steered::quietly(notice(options, found, &owner, has_run)))
 }
 
 /// What is left.
@@ -163,27 +198,45 @@ fn kind(options: &SteerOptions, clock: &dyn Clock) -> Result<SpoolKind, ErrorRec
     }
 }
 
-/// The session of a reference, else the one running session of this directory, else its latest.
-fn choose(library: &Library, reference: Option<&str>) -> Result<Found, ErrorRecord> {
+/// The session of a reference, else the one running session of this directory, else its latest; and warnings of what may
+/// make it another one than was meant.
+fn choose(library: &Library, reference: Option<&str>, now_ms: u64) -> Result<(Found, Vec<String>), ErrorRecord> {
     if let Some(reference) = reference {
-        return sessions::named(library, reference);
+        return Ok((sessions::named(library, reference)?, Vec::new()));
     }
+    let Listing { sessions, mut warnings } = library.list(Scope::Here)?;
     let mut running = Vec::new();
-    for found in library.list(Scope::Here)?.sessions {
-        if let Ok(Probe::Running(holder)) = probe(&found.file) {
-            running.push((found, holder));
+    let mut untold = Vec::new();
+    for found in sessions {
+        match probe(&found.file) {
+            Ok(Probe::Running(holder)) => running.push((found, holder)),
+            Ok(Probe::Free) => {}
+            Err(error) => untold.push(format!("{}: {error}", found.file.display())),
         }
     }
+    warnings.extend(not_probed(&untold));
     if running.len() > 1 {
         return Err(several(&running));
     }
-    match running.pop() {
-        Some((found, _)) => Ok(found),
-        None => library.latest_here()?.ok_or_else(|| {
+    let found = match running.pop() {
+        Some((found, _)) => found,
+        None => library.latest_here(now_ms)?.ok_or_else(|| {
             ErrorRecord::new(ErrorKind::Usage, "there is no session of this directory")
                 .with_hint("pirn sessions list --all shows those of every directory; -s takes an id")
-        }),
-    }
+        })?,
+    };
+    warnings.extend(found.warnings.iter().cloned());
+    Ok((found, warnings))
+}
+
+/// A warning of sessions that may be running. One for all: without locks it is the same of each.
+fn not_probed(untold: &[String]) -> Option<String> {
+    let first = untold.first()?;
+    let of = match untold.len() {
+        1 => "a session".to_owned(),
+        count => format!("{count} sessions"),
+    };
+    Some(format!("whether {of} of this directory runs can not be told ({first}); -s ID names the one that is meant"))
 }
 
 fn several(running: &[(Found, Holder)]) -> ErrorRecord {
@@ -212,7 +265,8 @@ fn owner(found: &Found, lock: LockMode) -> Owner {
     }
 }
 
-fn notice(options: &SteerOptions, found: &Found, owner: &Owner) -> String {
+/// What was done, and for whom. Without `has_run` somebody may have the session open, but nothing is on in it.
+fn notice(options: &SteerOptions, found: &Found, owner: &Owner, has_run: bool) -> String {
     let session = short_id(&found.id);
     let left = match (options.abort, options.follow_up) {
         (true, _) => "abort requested",
@@ -223,6 +277,9 @@ fn notice(options: &SteerOptions, found: &Found, owner: &Owner) -> String {
     let word = |reference: &String| shlex::try_quote(reference).map(|word| format!(" -s {word}")).unwrap_or_default();
     let next = format!("pirn -c{}", options.session.as_ref().map(word).unwrap_or_default());
     match owner {
+        Owner::Running(holder) if !has_run => {
+            format!("{left} for the session {session}{}, which has no run yet", pid(holder))
+        }
         Owner::Running(holder) => format!("{left} for the running session {session}{}", pid(holder)),
         Owner::Nobody => {
             format!("{left} for session {session}, which is not running: it waits for the next run ({next})")

@@ -216,8 +216,12 @@ impl Human {
             out.push_str(&error_lines(error.kind.as_str(), &error.message, error.hint.as_deref(), self.paint));
         } else {
             let (kind, text, hint) = failure_text(result.reason);
-            let hint =
-                hint.map(|hint| if result.resumable { format!("{hint}, or go on: pirn -c") } else { hint.to_owned() });
+            // By its id: another session of this directory may be newer, and this one may belong to another directory.
+            let id = result.session_id.as_deref().filter(|_| result.resumable).map(short_id);
+            let hint = hint.map(|hint| match id {
+                Some(id) => format!("{hint}, or go on: pirn -c -s {id}"),
+                None => hint.to_owned(),
+            });
             out.push_str(&error_lines(kind, text, hint.as_deref(), self.paint));
         }
     }

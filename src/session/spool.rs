@@ -250,6 +250,20 @@ impl Spool {
         Self { dir: inbox_dir(session), clock, memory: Mutex::default() }
     }
 
+    /// Whether there is an item. Unlike a look by [`Inbox::poll`] this renames and removes nothing, and so has nothing to
+    /// warn of.
+    pub fn has_items(&self) -> bool {
+        if !is_real_dir(&self.dir).unwrap_or(false) {
+            return false;
+        }
+        let Ok(entries) = fs::read_dir(&self.dir) else { return false };
+        let is_item = |entry: fs::DirEntry| {
+            let name = entry.file_name();
+            stem(&name, ITEM_END).is_some() && read(&entry.path(), &name).is_ok()
+        };
+        entries.take(NAMES_MAX).filter_map(Result::ok).any(is_item)
+    }
+
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }

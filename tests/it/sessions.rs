@@ -146,6 +146,20 @@ async fn sessions_are_listed_newest_first_in_aligned_columns() {
 }
 
 #[tokio::test]
+async fn columns_are_aligned_by_what_a_terminal_shows() {
+    let world = World::new();
+    let here = world.library("a");
+    let a = world.session(&here, A, Some("日本語のx")).await;
+    say(&a, "e1", None, user("a question")).await;
+    let b = world.session(&here, B, Some("e\u{301}te\u{301}-12345")).await;
+    say(&b, "e1", None, user("another")).await;
+    drop((a, b));
+    let expected = "0000bbbb  2026-11-30 13:53  e\u{301}te\u{301}-12345  1  p/m  another\n\
+                    0000aaaa  2026-11-30 13:52  日本語のx  1  p/m  a question\n";
+    assert_eq!(listed(&here, &SessionsListOptions::default()).text, expected);
+}
+
+#[tokio::test]
 async fn a_listing_as_json_has_one_object_a_line_with_fixed_fields() {
     let world = World::new();
     let here = world.library("a");
@@ -451,5 +465,5 @@ async fn a_session_made_here_is_private_and_found_by_what_it_is_called() {
         assert_eq!(mode(path.clone()), expected, "{} (SES-15)", path.display());
     }
     fs::set_permissions(here.here(), fs::Permissions::from_mode(0o770)).unwrap();
-    assert!(here.latest_here().is_ok(), "one's own directory may be open to a group");
+    assert!(here.latest_here(START_MS).is_ok(), "one's own directory may be open to a group");
 }

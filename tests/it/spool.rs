@@ -17,6 +17,7 @@ use pirn::port::{
     UuidIds,
 };
 use pirn::process::Supervisor;
+use pirn::session::jsonl::lock::lock_path;
 use pirn::session::jsonl::{JsonlStore, Options, create, open};
 use pirn::session::place::{Library, inbox_dir};
 use pirn::session::spool::Spool;
@@ -235,6 +236,58 @@ async fn an_abort_of_a_session_without_an_owner_and_without_a_run_has_nothing_to
     assert!(notice.ends_with("has no unfinished run to end"), "{notice}");
     assert_eq!(fs::read(&file).unwrap(), before);
     assert!(!inbox_dir(&file).exists(), "nothing is left for a later run");
+}
+
+#[tokio::test]
+async fn an_abort_of_a_session_that_is_open_without_a_run_is_left_and_told_as_it_is_case_45() {
+    let world = World::new();
+    let library = world.library("work");
+    let store = world.session(&library, None).await;
+    let at = world.clock.now_ms();
+    let notice = world.steer(&library, &abort()).await.unwrap();
+    let (id, pid) = (short_id(&store.header().id).to_owned(), std::process::id());
+    assert_eq!(notice, format!("abort requested for the session {id} (pid {pid}), which has no run yet"));
+    let items = world.items(store.path());
+    let [item] = &items[..] else { panic!("{items:?}") };
+    assert_eq!(item.what, SpoolKind::Abort { operation_id: None });
+    assert!((at..=world.clock.now_ms()).contains(&item.at), "by the time");
+    // A message does not depend on a run.
+    let notice = world.steer(&library, &say("x")).await.unwrap();
+    assert!(notice.starts_with("queued for the running session"), "{notice}");
+}
+
+#[tokio::test]
+async fn what_can_not_be_looked_at_may_be_what_was_meant_and_is_told() {
+    let world = World::new();
+    let library = world.library("work");
+    let old = world.session(&library, None).await.path().to_owned();
+    let latest = world.session(&library, None).await.path().to_owned();
+    // A lock that leads to itself can not be asked.
+    for (sessions, of) in [(&[&old][..], "a session"), (&[&latest], "2 sessions")] {
+        for lock in sessions.iter().map(|session| lock_path(session)) {
+            fs::remove_file(&lock).unwrap();
+            std::os::unix::fs::symlink(&lock, &lock).unwrap();
+        }
+        let Steered { notice, warnings } = world.steer_with_warnings(&library, &say("x")).await.unwrap();
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.starts_with(&format!("whether {of} of this directory runs can not be told (")), "{warning}");
+        assert!(warning.contains(library.here().to_str().unwrap()) && warning.contains("-s ID"), "{warning}");
+        assert!(notice.starts_with("queued for session"), "{notice}");
+    }
+    assert_eq!((world.items(&old).len(), world.items(&latest).len()), (0, 2));
+    // Named, it is the one that is meant.
+    let path = old.to_str().unwrap();
+    assert_eq!(world.steer_with_warnings(&library, &of(path, say("x"))).await.unwrap().warnings, [""; 0]);
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let closed = |mode| fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    let running = world.session(&library, None).await;
+    closed(0o000);
+    let steered = world.steer_with_warnings(&library, &say("x")).await.unwrap();
+    closed(0o600);
+    assert!(steered.warnings.iter().any(|warning| warning.starts_with(path)), "{:?}", steered.warnings);
+    assert_eq!(world.items(running.path()).len(), 1);
 }
 
 #[tokio::test]

@@ -358,9 +358,10 @@ fn an_error_is_the_last_line_with_its_hint_cli_4_2() {
         assert_eq!(printed(PIPE, ends(Vec::new(), reason, None)).1, expected);
         assert_eq!(printed(JSON, ends(Vec::new(), reason, None)).1, expected, "{reason:?} with --json");
     }
-    let kept = ResultLine { resumable: true, ..verdict(Reason::MaxTurns, None) };
+    let session_id = Some("0199a1b2-0000-7000-8000-00000000aaaa".to_owned());
+    let kept = ResultLine { resumable: true, session_id, ..verdict(Reason::MaxTurns, None) };
     let lines = printed(PIPE, vec![Msg::Result { line: Box::new(kept), instead: None, ts: 0 }]).1;
-    assert!(lines.ends_with("\nhint: raise it with --max-turns, or go on: pirn -c\n"), "{lines}");
+    assert!(lines.ends_with("\nhint: raise it with --max-turns, or go on: pirn -c -s 0000aaaa\n"), "{lines}");
     let config = ErrorRecord::new(ErrorKind::Config, "a.toml:1:1: x\nb.toml:2:2: y\n");
     let lines =
         printed(Config { verbosity: Verbosity::Quiet, ..PIPE }, ends(Vec::new(), Reason::Usage, Some(config))).1;

@@ -1,6 +1,7 @@
 //! The listing of sessions.
 
 use super::Row;
+use super::width::width;
 use crate::model::{ErrorKind, ErrorRecord, short_id};
 use crate::print::{Mask, line, mask_json, minute};
 use crate::session::place::{Details, Found, Library, Scope};
@@ -113,14 +114,15 @@ fn json(rows: Vec<(Found, Details)>, mask: Mask<'_>) -> Result<String, ErrorReco
 fn table(rows: &[(Found, Details)], all: bool, mask: Mask<'_>) -> String {
     let lines: Vec<Vec<String>> = rows.iter().map(|(found, details)| cells(found, details, all, mask)).collect();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
+    let widest = |column: usize| {
         let cells = lines.iter().filter_map(|cells| cells.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells.map(|cell| width(cell)).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let widths: Vec<usize> = (0..columns).map(widest).collect();
     let mut text = String::new();
     for cells in &lines {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let blanks = |cell: &str, widest: usize| " ".repeat(widest.saturating_sub(width(cell)));
+        let padded = cells.iter().zip(&widths).map(|(cell, widest)| format!("{cell}{}", blanks(cell, *widest)));
         text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }

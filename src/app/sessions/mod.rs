@@ -34,6 +34,7 @@
 
 mod list;
 mod show;
+mod width;
 
 use serde::Serialize;
 

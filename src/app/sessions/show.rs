@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value};
 
 use super::Row;
-use crate::app::kept::storage_error;
+use crate::app::kept::{latest, storage_error};
 use crate::model::{Entry, EntryBody, EntryId, ErrorKind, ErrorRecord, MAIN_LANE, session::namespace};
 use crate::port::{BranchScan, EntryScan, Order, Store, StoreError};
 use crate::print::{Mask, Transcript, TranscriptHead, mask_json};
@@ -61,7 +61,7 @@ pub fn show(
 ) -> Result<Vec<String>, ShowError> {
     let found = find(library, options.reference.as_deref())?;
     let reader = jsonl::read(&found.file)?;
-    let mut warnings = reader.warnings().to_vec();
+    let mut warnings: Vec<String> = found.warnings.iter().chain(reader.warnings()).cloned().collect();
     if let Some(reason) = reader.header().needs_newer() {
         let file = found.file.display();
         warnings
@@ -82,7 +82,7 @@ pub fn show(
 fn find(library: &Library, reference: Option<&str>) -> Result<Found, ErrorRecord> {
     match reference {
         Some(reference) => named(library, reference),
-        None => library.latest_here()?.ok_or_else(|| {
+        None => latest(library)?.ok_or_else(|| {
             ErrorRecord::new(ErrorKind::Usage, "there is no session of this directory")
                 .with_hint("pirn sessions list --all shows those of every directory")
         }),

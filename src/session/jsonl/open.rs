@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use super::append::{Repair, Seen, Session, Writer, directory, write_all};
 use super::header::{HEADER_BYTES_MAX, Header};
-use super::lock::Lock;
+use super::lock::{Lock, lock_path};
 use super::options::{LockMode, Options};
 use super::pages::{Pages, io_error};
 use super::replay::{Replay, Unknown, replay};
@@ -141,6 +141,10 @@ fn pages(file: Arc<File>, path: &Path) -> Pages {
 }
 
 async fn take_lock(path: &Path, options: &Options, warnings: &mut Vec<String>) -> Result<Option<Lock>, StoreError> {
+    // Who holds a lock is written into its file. Without locks it is refused as well: the next process may have them.
+    if lock_path(path) == path {
+        return Err(io_error(path, &"this would be its own lock; a session file has a name that ends in .jsonl"));
+    }
     if options.lock == LockMode::Off {
         warnings
             .push(format!("session.lock is off: nothing keeps another process from writing to {} too", path.display()));

@@ -49,9 +49,9 @@ pub enum PlaceError {
     /// The lock of a directory was not released in time.
     #[error("{file} is locked by another process")]
     Busy { file: String },
-    /// The file system has no locks.
-    #[error("{file}: this file system has no locks")]
-    NoLocks { file: String },
+    /// The file system has no locks, or gives none.
+    #[error("{file}: this file system can not lock files ({reason})")]
+    NoLocks { file: String, reason: String },
     /// The system refused.
     #[error("{path}: {source}")]
     Io { path: String, source: io::Error },
@@ -186,12 +186,14 @@ pub(super) async fn lock_directory(dir: &Path, clock: &dyn Clock) -> Result<Dire
             Ok(()) => return Ok(DirectoryLock { _file: file }),
             Err(TryLockError::WouldBlock) if clock.monotonic_ms() < until => clock.sleep(DIRECTORY_LOCK_POLL).await,
             Err(TryLockError::WouldBlock) => return Err(PlaceError::Busy { file: shown() }),
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
-                return Err(PlaceError::NoLocks { file: shown() });
-            }
-            Err(TryLockError::Error(error)) => return Err(PlaceError::io(&path, error)),
+            Err(TryLockError::Error(error)) => return Err(no_locks(&path, &error)),
         }
     }
+}
+
+/// File systems refuse with more than one error, such as ENOLCK or EOPNOTSUPP, and the way out is the same.
+fn no_locks(path: &Path, error: &io::Error) -> PlaceError {
+    PlaceError::NoLocks { file: path.display().to_string(), reason: error.to_string() }
 }
 
 fn open_lock(path: &Path) -> io::Result<File> {

@@ -27,10 +27,12 @@
 //! |---|---|
 //! | letters, digits, dots, dashes, underscores; up to 64, the first a letter or a digit | the session of this directory with exactly this name; with `-s` and without `-c`, if there is none, a new one |
 //! | hex digits and dashes only | that, or the session of any directory with this id, or the only one whose id begins or ends so (6 digits and more); never a new one |
-//! | with a slash, or `.jsonl` at its end | the session file at this path, wherever it lies; never a new one |
+//! | with a slash, or `.jsonl` at its end | the session file at this path, wherever it lies, whose real name ends in `.jsonl`; never a new one |
 //!
-//! Without a word it is the session of this directory with the newest commit. The short id that is shown is the last 8
-//! digits.
+//! Without a word it is the session of this directory with the newest commit. A time that is still to come, as of a clock
+//! that was ahead for a while, is not believed: it would keep that session the newest one until the clock is there. Then
+//! it counts by the time of its file, else by that of its making, and a warning says so. The short id that is shown is
+//! the last 8 digits.
 
 mod dirs;
 mod glance;
@@ -41,13 +43,14 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
 use self::refs::Shape;
 use super::jsonl::Header;
 use super::jsonl::lock::{Probe, probe};
-use crate::model::stamp;
+use crate::model::{rfc3339, short_id, stamp};
 use crate::port::Clock;
 
 pub use self::dirs::{DirectoryLock, PlaceError, inbox_dir, make_private_dir, slug, spill_dir};
@@ -57,6 +60,9 @@ pub use self::refs::{Candidate, IdMatch, RefError, id_match, is_name};
 const CWD_BYTES: &str = "cwdBytes";
 /// Characters of the stamp in a file's name.
 const STAMP_CHARS: usize = 16;
+
+/// How far ahead of ours the clock of another machine may be whose commits are believed.
+const AHEAD_MS_MAX: u64 = 60_000;
 
 /// All sessions of a user, seen from a working directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +86,8 @@ pub struct Found {
     pub updated_at: u64,
     /// Why the header can not be read.
     pub damage: Option<String>,
+    /// What may have made it another one than was meant: sentences without a final period.
+    pub warnings: Vec<String>,
 }
 
 /// What a listing says of a session beside what finding it told.
@@ -182,20 +190,26 @@ impl Library {
     }
 
     /// The session of this directory with the newest commit; of two with the same moment the one with the greater id.
-    /// One whose header is damaged counts, too: opening it tells what is wrong, and an older one is never taken in its
+    /// A moment that is still to come is not believed, see above. One whose header is damaged counts, too: opening it tells what is wrong, and an older one is never taken in its
     /// place. A file without any whole line is none of ours.
     ///
     /// # Errors
     /// The directory or a file in it can not be read, so nobody knows which is the latest; or it is not safe.
-    pub fn latest_here(&self) -> Result<Option<Found>, PlaceError> {
-        let mut latest: Option<Found> = None;
+    pub fn latest_here(&self, now_ms: u64) -> Result<Option<Found>, PlaceError> {
+        let believed_until = now_ms.saturating_add(AHEAD_MS_MAX);
+        let mut latest: Option<(u64, Found)> = None;
+        let mut ahead: Vec<(String, u64)> = Vec::new();
         for file in files(&self.here)? {
             let Some(found) = unless_gone(&file, self.found_here(&file))?.flatten() else { continue };
-            if latest.as_ref().is_none_or(|latest| (latest.updated_at, &latest.id) < (found.updated_at, &found.id)) {
-                latest = Some(found);
+            if found.updated_at > believed_until {
+                ahead.push((found.id.clone(), found.updated_at));
+            }
+            let moment = found.believed(believed_until);
+            if latest.as_ref().is_none_or(|(newest, latest)| (*newest, &latest.id) < (moment, &found.id)) {
+                latest = Some((moment, found));
             }
         }
-        Ok(latest)
+        Ok(latest.map(|(_, found)| Found { warnings: still_to_come(&ahead).into_iter().collect(), ..found }))
     }
 
     /// A session in the directory of this directory, if it is one of this directory.
@@ -316,10 +330,15 @@ impl Library {
             Err(error) => return Err(not_one(error.to_string())),
         };
         let found = Found::read(&real).map_err(|error| not_one(error.to_string()))?;
-        match found.damage {
-            Some(reason) => Err(not_one(reason)),
-            None => Ok(found),
+        if let Some(reason) = found.damage {
+            return Err(not_one(reason));
         }
+        // What lies beside a session has its name with another ending, such as `.lock`. So a session with an ending of
+        // its own would share that with its neighbours, and one that ends in `.lock` would be its own lock.
+        if real.extension().is_none_or(|extension| extension != dirs::EXTENSION) {
+            return Err(RefError::WrongEnding { path: real.display().to_string() });
+        }
+        Ok(found)
     }
 }
 
@@ -338,13 +357,27 @@ impl Found {
                 id: header.id,
                 file: path,
                 damage: None,
+                warnings: Vec::new(),
             },
             Err(reason) => {
                 let id = named_id(&path).unwrap_or_default().to_owned();
                 let updated_at = committed.unwrap_or(0);
-                Self { file: path, id, cwd: None, created_at: 0, updated_at, damage: Some(reason) }
+                let (damage, warnings) = (Some(reason), Vec::new());
+                Self { file: path, id, cwd: None, created_at: 0, updated_at, damage, warnings }
             }
         })
+    }
+
+    /// The moment of its last commit, or where that is not to be believed, the newest that is. A file that was written
+    /// again since the clock is right has that time, though its commits never go back.
+    fn believed(&self, until: u64) -> u64 {
+        if self.updated_at <= until {
+            return self.updated_at;
+        }
+        let touched = fs::metadata(&self.file).and_then(|metadata| metadata.modified()).ok();
+        let touched = touched.and_then(|touched| touched.duration_since(UNIX_EPOCH).ok());
+        let touched = touched.and_then(|touched| u64::try_from(touched.as_millis()).ok());
+        touched.into_iter().chain([self.created_at]).find(|moment| *moment <= until).unwrap_or(0)
     }
 
     /// What a listing says of it. A file of up to 4 MiB is read once to count its messages; of a longer one both ends
@@ -387,6 +420,20 @@ impl Listing {
             }
         }
     }
+}
+
+/// A warning of sessions whose last commits lie ahead of the clock: ids and moments.
+fn still_to_come(ahead: &[(String, u64)]) -> Option<String> {
+    let (id, moment) = ahead.first()?;
+    let of = match ahead.len() {
+        1 => format!("session {}", short_id(id)),
+        count => format!("{count} sessions of this directory, such as {}", short_id(id)),
+    };
+    let when = rfc3339(*moment);
+    Some(format!(
+        "the last commit of {of} has a time that is still to come ({when}): the clock was ahead then, or is behind now, \
+         so which session is the latest is a guess; -s ID names one"
+    ))
 }
 
 /// The working directory that a header names.

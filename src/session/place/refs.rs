@@ -118,6 +118,9 @@ pub enum RefError {
     /// What is there was not written by this program.
     #[error("{path} is not a session file: {reason}")]
     NotASession { path: String, reason: String },
+    /// A session, but what lies beside it would have no place of its own.
+    #[error("{path} is a session file whose name does not end in .jsonl")]
+    WrongEnding { path: String },
     #[error("{reference:?} names {} sessions", candidates.len())]
     Ambiguous { reference: String, candidates: Vec<Candidate> },
     /// The sessions could not be looked at.
@@ -165,6 +168,10 @@ impl From<RefError> for ErrorRecord {
             RefError::NoName { .. } => "pirn sessions list shows what there is; -s NAME without -c makes a new one",
             RefError::NoFile { .. } => "a word with a slash, or with .jsonl at its end, is a path and makes no session",
             RefError::NotASession { .. } => "name a file that pirn wrote",
+            RefError::WrongEnding { .. } => {
+                "copy or rename it to a name that ends in .jsonl: its lock and its messages lie beside it, under the \
+                 same name with other endings"
+            }
             RefError::Ambiguous { .. } => "name it by more digits of its id, or by its file",
         };
         let mut message = error.to_string();

@@ -5,8 +5,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Found, Library, RefError, Scope, Target, cwd_of};
+use crate::model::ErrorRecord;
 use crate::port::SystemClock;
 
 /// A session's first line.
@@ -73,6 +75,9 @@ const A: &str = "0199a1b2-0000-7000-8000-00000000aaaa";
 const B: &str = "0199a1b2-0000-7000-8000-00000000bbbb";
 const C: &str = "0199c3d4-0000-7000-8000-0000000ccccc";
 
+/// Later than all moments of these tests.
+const NOW: u64 = 1_000;
+
 fn ids(found: &[Found]) -> Vec<&str> {
     found.iter().map(|found| found.id.as_str()).collect()
 }
@@ -88,15 +93,52 @@ fn sessions_are_never_kept_below_the_working_directory_by_accident() {
 fn the_latest_session_is_that_of_this_directory_with_the_newest_commit() {
     let place = Place::new();
     let here = place.library("a");
-    assert_eq!(here.latest_here().unwrap(), None);
+    assert_eq!(here.latest_here(NOW).unwrap(), None);
     make(&here, A, 30, None);
     make(&here, B, 20, None);
     make(&place.library("b"), C, 90, None);
-    let latest = here.latest_here().unwrap().unwrap();
+    let latest = here.latest_here(NOW).unwrap().unwrap();
     assert_eq!((latest.id.as_str(), latest.updated_at, latest.created_at), (A, 30, 5));
     assert_eq!(latest.cwd.as_deref(), Some(here.cwd()));
     make(&here, B, 30, None);
-    assert_eq!(here.latest_here().unwrap().unwrap().id, B, "the greater id decides between two of one moment");
+    assert_eq!(here.latest_here(NOW).unwrap().unwrap().id, B, "the greater id decides between two of one moment");
+}
+
+#[test]
+fn a_commit_of_a_time_to_come_keeps_no_session_the_latest() {
+    const MINUTE: u64 = 60_000;
+    let place = Place::new();
+    let here = place.library("a");
+    let now = 10_000 * MINUTE;
+    let touch = |file: &Path, at: u64| {
+        let modified = UNIX_EPOCH + Duration::from_millis(at);
+        fs::File::open(file).unwrap().set_times(fs::FileTimes::new().set_modified(modified)).unwrap();
+    };
+    let latest = || here.latest_here(now).unwrap().unwrap();
+    let ahead = make(&here, A, now + 10 * MINUTE, None);
+    touch(&ahead, now + 10 * MINUTE);
+    let only = latest();
+    assert_eq!((only.id.as_str(), only.updated_at), (A, now + 10 * MINUTE), "there is no other");
+    let b = make(&here, B, now - 5 * MINUTE, None);
+    let found = latest();
+    assert_eq!(found.id, B);
+    let [warning] = &found.warnings[..] else { panic!("{:?}", found.warnings) };
+    assert!(warning.contains("session 0000aaaa has a time that is still to come (1970-01-07T22:50"), "{warning}");
+    assert!(warning.contains("-s ID"), "{warning}");
+    // It was gone on with since the clock is right.
+    touch(&ahead, now - MINUTE);
+    assert_eq!((latest().id.as_str(), latest().warnings.len()), (A, 1));
+    // Nothing is known of either: the newer id.
+    fs::remove_file(b).unwrap();
+    touch(&ahead, now + 10 * MINUTE);
+    touch(&make(&here, B, now + 2 * MINUTE, None), now + 2 * MINUTE);
+    assert_eq!((latest().id.as_str(), latest().warnings.len()), (B, 1));
+    assert!(latest().warnings[0].contains("2 sessions of this directory, such as "), "{:?}", latest().warnings);
+    // Clocks of two machines are never quite the same.
+    make(&here, C, now + MINUTE, None);
+    assert_eq!(latest().id, C);
+    let later = here.latest_here(now + 20 * MINUTE).unwrap().unwrap();
+    assert_eq!((later.id.as_str(), later.warnings.len()), (A, 0), "the clock is there");
 }
 
 #[test]
@@ -106,7 +148,7 @@ fn a_session_belongs_to_the_directory_its_header_names() {
     // As after a copy from one directory to another.
     let file = make(&b, A, 90, Some("moved"));
     fs::rename(&file, a.here().join(file.file_name().unwrap())).unwrap();
-    assert_eq!(a.latest_here().unwrap(), None);
+    assert_eq!(a.latest_here(NOW).unwrap(), None);
     assert_eq!(ids(&a.list(Scope::Here).unwrap().sessions), Vec::<&str>::new());
     assert_eq!(a.resolve("moved", true), Ok(Target::NewName("moved".to_owned())));
     assert_eq!(ids(&a.list(Scope::All).unwrap().sessions), [A]);
@@ -118,7 +160,7 @@ fn a_session_belongs_to_the_directory_its_header_names() {
     let header = super::Header::new(B, 5, place.dir.path().join("link").to_string_lossy());
     let text = [header.encode().unwrap(), b"\n".to_vec()].concat();
     fs::write(a.new_path(B, 5), text).unwrap();
-    assert_eq!(a.latest_here().unwrap().unwrap().id, B, "a header alone is an empty session (SES-13)");
+    assert_eq!(a.latest_here(NOW).unwrap().unwrap().id, B, "a header alone is an empty session (SES-13)");
 }
 
 #[test]
@@ -126,7 +168,7 @@ fn a_directory_whose_name_is_no_utf_8_has_sessions_like_any_other() {
     let place = Place::new();
     let odd = place.library(OsStr::from_bytes(b"a\xff\n\"b"));
     make(&odd, A, 30, Some("n"));
-    let latest = odd.latest_here().unwrap().unwrap();
+    let latest = odd.latest_here(NOW).unwrap().unwrap();
     assert_eq!(latest.cwd.as_deref(), Some(odd.cwd()));
     assert!(matches!(odd.resolve("n", false), Ok(Target::Existing(found)) if found.id == A));
     let header = odd.new_header(A, 5);
@@ -204,6 +246,27 @@ fn a_path_must_lead_to_a_file_with_our_header() {
 }
 
 #[test]
+fn a_session_file_is_named_by_a_path_only_where_its_name_ends_in_jsonl() {
+    let place = Place::new();
+    let here = place.library("a");
+    let file = make(&here, A, 10, None);
+    let at = |name: &str| here.cwd().join(name);
+    // What lies beside a session has its name with another ending: `x.lock` would be its own lock.
+    for name in ["x.lock", "x.d", "x.inbox", "x.json", "x", "x.jsonl.bak", ".jsonl"] {
+        fs::copy(&file, at(name)).unwrap();
+        let error = here.resolve(&format!("./{name}"), true).unwrap_err();
+        assert!(matches!(&error, RefError::WrongEnding { path } if path.ends_with(name)), "{name}: {error}");
+        assert!(ErrorRecord::from(error).hint.unwrap().contains(".jsonl"));
+    }
+    symlink(at("x.lock"), at("link.jsonl")).unwrap();
+    let error = here.resolve("link.jsonl", true).unwrap_err();
+    assert!(matches!(error, RefError::WrongEnding { .. }), "the file behind a link counts: {error}");
+    fs::copy(&file, at("x.jsonl")).unwrap();
+    symlink(at("x.jsonl"), at("link")).unwrap();
+    assert!(matches!(here.resolve("./link", false), Ok(Target::Existing(found)) if found.id == A));
+}
+
+#[test]
 fn several_sessions_of_one_id_or_name_are_all_told() {
     let place = Place::new();
     let (here, there) = (place.library("a"), place.library("b"));
@@ -234,7 +297,7 @@ fn damaged_and_foreign_files_hide_no_session() {
     assert!(listing.sessions[0].damage.is_some() && listing.sessions[2].damage.is_some());
     assert_eq!(ids(&here.list(Scope::Here).unwrap().sessions), [B, A]);
     // Nothing older is taken in the place of the newest, nor a new one made for its name.
-    assert_eq!(here.latest_here().unwrap().unwrap().file, broken);
+    assert_eq!(here.latest_here(NOW).unwrap().unwrap().file, broken);
     assert!(matches!(here.resolve("n", true), Ok(Target::Existing(found)) if found.file == broken));
     assert!(matches!(here.resolve(B, true), Ok(Target::Existing(found)) if found.file == broken));
     let details = listing.sessions[0].details();
@@ -252,7 +315,7 @@ fn messages_are_counted_up_to_damage_and_not_in_long_files() {
     let three = line(12, &[message(4, "user", "More")]);
     let count = |rest: &str| {
         fs::write(&file, format!("{start}{rest}")).unwrap();
-        let details = here.latest_here().unwrap().unwrap().details();
+        let details = here.latest_here(NOW).unwrap().unwrap().details();
         (details.messages, details.damage)
     };
     assert_eq!(count(&format!("{two}{three}")), (Some(3), None));
@@ -262,7 +325,7 @@ fn messages_are_counted_up_to_damage_and_not_in_long_files() {
     let long = line(12, &[message(4, "user", &"x".repeat(5 << 20))]);
     assert_eq!(count(&format!("{two}{long}")), (None, None), "SES-10");
 
-    let found = here.latest_here().unwrap().unwrap();
+    let found = here.latest_here(NOW).unwrap().unwrap();
     for (needle, expected) in [("hello", true), ("{\"kind\"", true), ("xxxx", true), ("nothing", false)] {
         assert_eq!(found.says(needle).unwrap(), expected, "{needle}");
     }

@@ -399,3 +399,19 @@ fn what_could_not_be_left_durably_is_taken_back() {
         .unwrap();
     assert_eq!(world.spool().poll().items.len(), 1, "a write that takes a part goes on");
 }
+
+#[test]
+fn a_mere_look_finds_what_waits_and_leaves_everything_as_it_is_case_56() {
+    let world = World::new();
+    assert!(!world.spool().has_items(), "there is no directory yet");
+    let bad = world.put("01a22cb9-0000-7000-8000-000000000000.json", "{\"v\":1,");
+    let temp = world.put("01a22cb9-0000-7000-8000-000000000001.tmp", "x");
+    File::open(&temp).unwrap().set_times(FileTimes::new().set_modified(UNIX_EPOCH)).unwrap();
+    assert!(!world.spool().has_items());
+    assert!(bad.exists() && temp.exists());
+    world.leave(SpoolKind::Abort { operation_id: None }).unwrap();
+    assert!(world.spool().has_items());
+    assert!(bad.exists() && temp.exists());
+    assert_eq!(world.spool().poll().items.len(), 1);
+    assert!(!bad.exists() && !temp.exists());
+}

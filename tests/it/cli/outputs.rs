@@ -116,8 +116,6 @@ fn a_descriptor_of_the_caller_is_written_where_it_stands() {
     events(stream);
     let output = Pirn::demo(["-o", "/dev/fd/3", "say hi"]).script(script).run();
     assert_eq!((stdout(&output), place.text("f").as_str()), ((0, "hi\n"), "before\nhi\nafter\n"));
-    let output = Pirn::demo(["-o", "/dev/stdout", "say hi"]).script(format!("\"$0\" \"$@\" >{file}")).run();
-    assert_eq!((output.code(), place.text("f").as_str()), (0, "hi\nhi\n"), "once for -o, once for stdout");
     // With process substitution the reader is another process.
     let script = format!("\"$0\" --events >(cat >{file}; echo done >&2) \"$@\"");
     let running = Pirn::demo(["say hi"]).script(script).spawn();
@@ -160,6 +158,57 @@ fn a_file_that_cannot_be_written_is_2_before_anything_is_sent() {
     let call = Pirn::demo(["--config", "c.toml", "x"]).file("c.toml", "\noutput.events = \"no/e\"\n");
     let output = call.run();
     assert!(output.stderr.starts_with("pirn: usage: c.toml:2:17: cannot write "), "{}", output.stderr);
+}
+
+#[test]
+fn a_file_that_stdout_goes_to_is_2_by_whatever_name_and_is_not_emptied() {
+    let place = Place::new();
+    let file = place.at("f");
+    symlink("f", place.path("link")).unwrap();
+    place.pipe("pipe");
+    let pipe = place.at("pipe");
+    // What stdout is, as the shell has it, and names for that.
+    let to_file = format!(">>{file}");
+    let to_pipe = format!("| cat >&2; exit ${{PIPESTATUS[0]}}");
+    let to_named = format!(">{pipe}");
+    let rows = [
+        (to_file.as_str(), vec!["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", &file]),
+        (&to_file, vec!["/proc/self/fd/../fd/1"]),
+        (&to_pipe, vec!["/dev/stdout", "/dev/fd/1"]),
+        (&to_named, vec![pipe.as_str()]),
+        // Two names of one pipe.
+        ("2>&1 | cat >&2; exit ${PIPESTATUS[0]}", vec!["/dev/stderr", "/dev/stdout"]),
+        (">/dev/full", vec!["/dev/full"]),
+    ];
+    let link = place.at("link");
+    for (stdout, names) in rows.into_iter().chain([(to_file.as_str(), vec![link.as_str()])]) {
+        for name in names {
+            for option in ["--events", "-o"] {
+                std::fs::write(&file, "kept\n").unwrap();
+                let reader = pipe.clone();
+                let reader = (stdout == to_named).then(|| std::thread::spawn(move || std::fs::read(reader).unwrap()));
+                let server = Server::start([]);
+                let output =
+                    Pirn::of_server(&server, [option, name, "x"]).script(format!("\"$0\" \"$@\" {stdout}")).run();
+                let by = if option == "-o" { "--output" } else { option };
+                let wanted = format!("pirn: usage: {by}: {name} is where stdout goes");
+                assert!(output.code() == 2 && output.stderr.starts_with(&wanted), "{stdout}: {output:?}");
+                assert!(output.stderr.contains("\nhint: ") && output.stderr.contains("/dev/fd/3"), "{output:?}");
+                assert_eq!((place.text("f").as_str(), server.connections()), ("kept\n", 0), "{stdout} {name}");
+                assert_eq!(reader.map(|reader| reader.join().unwrap()).unwrap_or_default(), b"");
+            }
+        }
+    }
+    let output = Pirn::demo(["--json", "--set", "output.events=/dev/stdout", "x"]).run();
+    assert_eq!((output.result()["reason"].as_str(), output.lines().len()), (Some("usage"), 1), "also a setting");
+
+    // What keeps nothing may be both, and a descriptor beside stdout is none of it.
+    for args in [["--events", "/dev/null"], ["-o", "/dev/null"]] {
+        let output = Pirn::demo(args).more(["say hi"]).script("\"$0\" \"$@\" >/dev/null").run();
+        assert_eq!((output.code(), output.stderr.as_str()), (0, ""));
+    }
+    let output = Pirn::demo(["-o", "/dev/stderr", "say hi"]).run();
+    assert_eq!((stdout(&output), output.stderr.as_str()), ((0, "hi\n"), "hi\n"));
 }
 
 #[test]

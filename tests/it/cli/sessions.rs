@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::kept::{entries, everything, messages, only, registers, rewrite, talk};
+use super::signals::until;
 use super::{Output, Pirn, Place};
 use crate::support::chat::{chat_error, chat_text, chat_tool};
 use crate::support::images::DOT;
@@ -215,6 +216,29 @@ fn a_reference_is_never_taken_for_a_place_outside_ses_14() {
 }
 
 #[test]
+fn a_session_file_with_another_ending_is_refused_and_stays_as_it_is() {
+    let server = answering();
+    let place = begun(&server);
+    let file = only(&place);
+    for name in ["x.lock", "x.d", "x.json", "x"] {
+        std::fs::copy(&file, place.dir().join(name)).unwrap();
+    }
+    let bytes = std::fs::read(&file).unwrap();
+    for name in ["x.lock", "x.d", "x.json", "x"] {
+        let reference = format!("./{name}");
+        let run = Pirn::of_server(&server, ["-c", "-s", &reference, "hi"]);
+        for call in [run, Pirn::new(["steer", "-s", &reference, "hi"])] {
+            let output = call.at(&place).run();
+            assert_eq!((output.code(), output.stdout.as_str()), (2, ""), "{output:?}");
+            let says = format!("{name} is a session file whose name does not end in .jsonl");
+            assert!(output.stderr.contains(&says) && output.stderr.contains("hint: copy or rename"), "{output:?}");
+        }
+        assert_eq!(std::fs::read(place.dir().join(name)).unwrap(), bytes, "{name}");
+    }
+    assert_eq!((place.sessions().len(), server.requests().len()), (1, 1));
+}
+
+#[test]
 fn nothing_is_kept_where_nothing_is_to_be_kept() {
     let server = answering();
     let calls: [&[&str]; 2] = [&["--no-session"], &["--set", "session.persist=false"]];
@@ -405,6 +429,64 @@ fn one_process_goes_on_with_a_session_and_the_next_one_is_told_whom_to_wait_for_
     assert_eq!(talk(server.bodies().last().unwrap())[2..], ["user: ONE", "assistant: OK", "user: THREE"]);
     gate.open();
     assert_eq!(named.wait().stdout, "late\n");
+}
+
+#[test]
+fn who_comes_second_in_making_a_name_changes_nothing_of_the_session_and_is_told_to_call_again() {
+    let server = answering();
+    let place = Place::new();
+    good(Pirn::of_server(&server, ["-s", "race", "a"]).at(&place));
+    let file = only(&place);
+    let before = std::fs::read(&file).unwrap();
+    let aside = place.dir().join("aside");
+    std::fs::rename(&file, &aside).unwrap();
+    // Another call is about to make it.
+    let lock = std::fs::File::open(file.with_file_name(".lock")).unwrap();
+    lock.lock().unwrap();
+    let second = Pirn::of_server(&server, ["-m", "openai/other-model", "--json", "-s", "race", "b"]).at(&place).spawn();
+    let fds = format!("/proc/{}/fd", second.id());
+    let is_lock = |path: PathBuf| std::fs::read_link(path).is_ok_and(|path| path.ends_with(".lock"));
+    until(|| std::fs::read_dir(&fds).unwrap().any(|entry| entry.is_ok_and(|entry| is_lock(entry.path()))));
+    std::fs::rename(&aside, &file).unwrap();
+    lock.unlock().unwrap();
+    let output = second.wait();
+    assert_eq!((output.code(), &output.result()["error"]["kind"]), (75, &json!("busy")), "{output:?}");
+    assert!(output.stderr.contains("race") && output.stderr.contains("hint: run the call again"), "{output:?}");
+    assert_eq!((std::fs::read(only(&place)).unwrap(), server.requests().len()), (before, 1));
+    good(Pirn::of_server(&server, ["-s", "race", "b"]).at(&place));
+    assert_eq!(talk(&server.bodies()[1]), ["user: a", "assistant: OK", "user: b"]);
+}
+
+#[test]
+fn a_session_of_a_clock_that_was_ahead_is_passed_over_with_a_warning() {
+    let server = Server::start(["ahead", "one", "two", "three"].map(chat_text));
+    let place = Place::new();
+    good(Pirn::of_server(&server, ["-s", "ahead", "a"]).at(&place));
+    let file = only(&place);
+    rewrite(&file, |line| {
+        for moment in ["at", "createdAt"] {
+            if let Some(at) = line[moment].as_u64() {
+                line[moment] = json!(at + 86_400_000);
+            }
+        }
+    });
+    let tomorrow = std::time::SystemTime::now() + std::time::Duration::from_secs(86_400);
+    let touched = std::fs::FileTimes::new().set_modified(tomorrow);
+    std::fs::File::open(&file).unwrap().set_times(touched).unwrap();
+    good(Pirn::of_server(&server, ["-s", "now", "b"]).at(&place));
+    let told = "has a time that is still to come";
+    let output = good(Pirn::of_server(&server, ["-c", "c"]).at(&place));
+    assert!(output.stderr.contains(told) && output.stderr.contains("-s ID"), "{output:?}");
+    assert_eq!(talk(&server.bodies()[2]), ["user: b", "assistant: one", "user: c"]);
+    for args in [&["sessions", "show"][..], &["steer", "d"]] {
+        let output = good(Pirn::new(args.iter().copied()).at(&place));
+        assert!(output.stderr.contains(told), "{output:?}");
+    }
+    // Named, it is the one that is meant, and from then on it is the latest again.
+    let output = good(Pirn::of_server(&server, ["-c", "-s", "ahead", "e"]).at(&place));
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("three\n", ""));
+    assert_eq!(talk(&server.bodies()[3])[0], "user: a");
+    assert!(good(Pirn::new(["sessions", "show"]).at(&place)).stdout.contains("three"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pirn::session::jsonl::lock::{Probe, probe};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -326,4 +327,52 @@ fn a_call_that_can_not_be_heard_is_2_and_leaves_nothing_case_58() {
         assert!(output.stderr.starts_with("pirn: ") && output.stderr.contains(says), "{args:?}: {output:?}");
         assert_eq!(everything(place), before, "{args:?}");
     }
+}
+
+#[test]
+fn a_signal_behind_the_leaving_makes_no_failure_of_it() {
+    let server = Server::start([chat_text("OK"), chat_text("more")]);
+    let place = Place::new();
+    assert_eq!(Pirn::of_server(&server, ["-s", "known", "a"]).at(&place).run().code(), 0);
+    // Whoever asks whether the session is running waits here, and that is done last.
+    let lock = only(&place).with_extension("lock");
+    std::fs::remove_file(&lock).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &lock, rustix::fs::Mode::RWXU).unwrap();
+    let steering = Pirn::new(["steer", "-s", "known", "once"]).at(&place).spawn();
+    let inbox = only(&place).with_extension("inbox");
+    until(|| names(&inbox).iter().any(|name| name.ends_with(".json")));
+    steering.signal(Signal::INT);
+    std::fs::File::options().write(true).open(&lock).unwrap();
+    good(&steering.wait(), "queued for session");
+    std::fs::remove_file(&lock).unwrap();
+    assert_eq!(goes_on(&server, &place, &[]).code(), 0);
+    assert_eq!(talk(&server.bodies()[1]), ["user: a", "assistant: OK", "user: once"]);
+}
+
+#[test]
+fn a_signal_before_the_leaving_leaves_nothing() {
+    let place = Place::new();
+    let server = Server::start([chat_text("OK")]);
+    assert_eq!(Pirn::of_server(&server, ["-s", "known", "a"]).at(&place).run().code(), 0);
+    // The one that ends the writer of the text ends the call, too, though the text looks complete.
+    let script =
+        "{ echo half; kill -INT $(cat pid); } | { echo $BASHPID >pid.new; mv pid.new pid; exec \"$0\" \"$@\"; }";
+    let script = script.replace("{ echo half;", "{ until [ -e pid ]; do :; done; sleep 0.3; echo half;");
+    let output = Pirn::new(["steer", "-s", "known", "-"]).at(&place).script(script).run();
+    assert_eq!((output.code(), output.stdout.as_str()), (130, ""), "{output:?}");
+    assert_eq!(names(&only(&place).with_extension("inbox")), Vec::<String>::new());
+}
+
+#[test]
+fn an_abort_of_a_call_that_waits_for_its_prompt_says_that_there_is_no_run_yet_case_45() {
+    let place = Place::new();
+    let server = Server::start([chat_text("OK")]);
+    assert_eq!(Pirn::of_server(&server, ["-s", "known", "a"]).at(&place).run().code(), 0);
+    let waiting = Pirn::of_server(&server, ["-c", "-s", "known", "-"]).at(&place).stdin(Stdin::Silent).spawn();
+    until(|| matches!(probe(&only(&place)), Ok(Probe::Running(_))));
+    let output = steer(&place, &["--abort"]);
+    good(&output, "which has no run yet");
+    assert!(output.stderr.contains(&waiting.id().to_string()) && !output.stderr.contains("running"), "{output:?}");
+    waiting.signal(Signal::TERM);
+    assert_eq!(waiting.wait().code(), 143);
 }

@@ -375,3 +375,36 @@ fn what_was_read_is_in_the_file_when_the_process_is_killed_g6() {
         }
     });
 }
+
+#[test]
+fn with_the_lock_off_a_name_is_given_away_without_one_case_127() {
+    let server = answering();
+    let place = Place::new();
+    good(Pirn::of_server(&server, ["-s", "one", "a"]).at(&place));
+    // Held by another process: whoever asked for it would wait for seconds, and then give up.
+    let lock = std::fs::File::open(only(&place).with_file_name(".lock")).unwrap();
+    lock.lock().unwrap();
+    let off = ["--set", "session.lock=off", "-s", "two", "b"];
+    let output = good(Pirn::of_server(&server, off).at(&place));
+    assert!(output.stderr.contains("session.lock is off"), "{output:?}");
+    assert_eq!(place.sessions().len(), 2);
+}
+
+#[test]
+fn a_call_that_finds_nothing_to_go_on_with_leaves_a_bad_file_in_the_spool_to_the_next_case_56() {
+    let server = answering();
+    let place = Place::new();
+    good(Pirn::of_server(&server, ["a"]).at(&place));
+    let file = only(&place);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.split_inclusive('\n').next().unwrap()).unwrap();
+    let bad = file.with_extension("inbox").join("01a22cb9-0000-7000-8000-000000000000.json");
+    std::fs::create_dir_all(bad.parent().unwrap()).unwrap();
+    std::fs::write(&bad, "{\"v\":1,").unwrap();
+    let before = everything(&place);
+    let output = Pirn::of_server(&server, ["-c"]).at(&place).run();
+    assert!(output.code() == 2 && output.stderr.contains("nothing to continue"), "{output:?}");
+    assert_eq!(everything(&place), before, "what is put aside is told, and nothing was told here");
+    let output = good(Pirn::of_server(&server, ["-c", "b"]).at(&place));
+    assert!(output.stderr.contains(".bad behind its name") && !bad.exists(), "{output:?}");
+}

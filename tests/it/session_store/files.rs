@@ -83,6 +83,22 @@ async fn a_session_is_made_once() {
 }
 
 #[tokio::test]
+async fn a_session_is_never_its_own_lock() {
+    let place = Place::new();
+    drop(place.create(options()).await);
+    let own = place.dir.path().join("own.lock");
+    std::fs::copy(place.file(), &own).unwrap();
+    for options in [options(), unlocked()] {
+        let error = jsonl::open(&own, options.clone()).await.unwrap_err();
+        assert!(error.to_string().contains(".jsonl"), "{error}");
+        let error = jsonl::create(&place.dir.path().join("new.lock"), header(), options).await.unwrap_err();
+        assert!(error.to_string().contains(".jsonl"), "{error}");
+    }
+    assert_eq!(std::fs::read(&own).unwrap(), place.bytes());
+    assert!(!place.dir.path().join("new.lock").exists());
+}
+
+#[tokio::test]
 async fn a_header_alone_is_an_empty_session() {
     let place = Place::new();
     drop(place.create(options()).await);

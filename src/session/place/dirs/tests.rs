@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use super::{PlaceError, check_owner, inbox_dir, make_private_dir, slug, spill_dir};
+use super::{PlaceError, check_owner, inbox_dir, make_private_dir, no_locks, slug, spill_dir};
+use crate::model::{ErrorKind, ErrorRecord};
 
 fn sha8(bytes: &[u8]) -> String {
     let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
@@ -91,4 +92,15 @@ fn a_directory_of_another_user_is_refused_if_others_can_exchange_its_files() {
     fs::set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();
     give(&link);
     assert!(matches!(check_owner(&link), Err(PlaceError::NotOurs { how: "is a link", .. })));
+}
+
+#[test]
+fn a_directory_that_can_not_be_locked_is_refused_naming_the_setting_whatever_the_error_case_127() {
+    for number in [libc::EOPNOTSUPP, libc::ENOLCK, libc::ENOSYS, libc::EIO] {
+        let error = no_locks(Path::new("/net/.lock"), &std::io::Error::from_raw_os_error(number));
+        let record = ErrorRecord::from(error);
+        assert_eq!(record.kind, ErrorKind::Storage);
+        assert!(record.message.starts_with("/net/.lock: this file system can not lock files ("), "{}", record.message);
+        assert!(record.hint.unwrap().contains("session.lock = \"off\""));
+    }
 }
