@@ -1,5 +1,6 @@
 //! What happens beside a run: calls that use their own lane, configurations, faults and ends that come in its middle.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
@@ -322,8 +323,7 @@ async fn an_abort_that_is_dropped_before_it_is_stored_leaves_the_run_to_its_own_
         // It waits for its turn behind `TXn`, and the run comes as far as it can meanwhile.
         let give_up = async |process: &Process| {
             let mut abort = Box::pin(process.lane.abort(CancelCause::Int));
-            let waits = std::future::poll_fn(|cx| Poll::Ready(abort.as_mut().poll(cx).is_pending())).await;
-            assert!(waits, "behind {n}");
+            assert!(begun(&mut abort).await, "behind {n}");
             let stored = process.faults.transactions().len();
             world.clock.sleep(Duration::from_millis(1)).await;
             assert_eq!(process.faults.transactions().len(), stored, "behind {n}");
@@ -582,4 +582,31 @@ async fn hooks_that_are_registered_in_a_batch_are_asked_from_the_next_request_on
         assert_eq!(watch.asked(), expected, "{execution:?}");
         check(&world, &[&process]);
     }
+}
+
+/// Polls something once, and tells whether it waits.
+async fn begun<T>(work: &mut Pin<Box<impl Future<Output = T>>>) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_pending())).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_that_is_due_while_a_new_configuration_is_being_stored_is_not_made() {
+    let world = World::new().await;
+    let process = world.process(vec![err("503 overloaded"), say("ok")]).await;
+    let configure = async |process: &Process| {
+        world.clock.sleep(Duration::from_millis(5)).await;
+        // It keeps the line from `TX6` on, over the end of the wait.
+        process.faults.on_commit(6, || {});
+        let mut configured = Box::pin(process.lane.configure(config("m2")));
+        assert!(begun(&mut configured).await);
+        world.clock.sleep(Duration::from_millis(20)).await;
+        assert_eq!((process.faults.transactions().len(), process.provider.count()), (6, 1));
+        configured.await.unwrap();
+    };
+    let result = in_time(&world, process.prompt_and(5, configure)).await.result();
+    assert_eq!((result.status, world.tree().as_str()), (Status::Completed, "u a!err a"));
+    assert_eq!(models(&process), ["m1", "m2"]);
+    let retries: Vec<String> = told(&process).into_iter().filter(|word| word.starts_with("retry_")).collect();
+    assert_eq!(retries, ["retry_scheduled{2,4,10}", "retry_end{1,false}"]);
+    check(&world, &[&process]);
 }
