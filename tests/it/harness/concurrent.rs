@@ -610,3 +610,19 @@ async fn a_repeat_that_is_due_while_a_new_configuration_is_being_stored_is_not_m
     assert_eq!(retries, ["retry_scheduled{2,4,10}", "retry_end{1,false}"]);
     check(&world, &[&process]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_with_a_key_that_comes_while_a_model_without_one_is_passed_over_is_asked() {
+    let world = World::new().await;
+    let process = world
+        .process_with(vec![say("ok")], |options| {
+            options.models = Arc::new(FakeModels { keyless: vec!["fake".to_owned()], gone: Vec::new() });
+            options.settings.fallbacks = vec![other("p3", "m3")];
+        })
+        .await;
+    let configure = async |process: &Process| process.lane.configure(other("p2", "m2")).await.unwrap();
+    let result = in_time(&world, process.prompt_and(3, configure)).await.result();
+    assert_eq!((result.status, world.tree().as_str()), (Status::Completed, "u a"));
+    assert_eq!(models(&process), ["m2"]);
+    check(&world, &[&process]);
+}
