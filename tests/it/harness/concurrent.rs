@@ -721,3 +721,59 @@ async fn a_listener_may_steer_while_a_batch_of_frames_waits_for_the_line() {
     assert!(process.faults.story().iter().any(|line| line.starts_with("side ")), "frames were kept");
     check(&world, &[&process]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_starts_and_its_progress_is_kept_while_another_call_holds_the_line() {
+    let started = vec![echo("c1", "v"), boom("c2"), boom("c3")];
+    for (name, batch, tree) in
+        [("progress", vec![echo("c1", "v"), boom("c2")], "u a r r u a"), ("a start", started, "u a r r r u a")]
+    {
+        let is_start = batch.len() == 3;
+        let (world, stored, lane) = (World::new().await, Arc::new(Notify::new()), Arc::new(OnceLock::<Lane>::new()));
+        let (of_tool, awaited, clock) = (Arc::clone(&lane), Arc::clone(&stored), world.clock.clone());
+        let holding = CountingTool::echo().counted(&world.executions).awaiting(move || {
+            let (lane, awaited, clock) = (of_tool.get().unwrap().clone(), Arc::clone(&awaited), clock.clone());
+            Box::pin(async move {
+                if is_start {
+                    awaited.notified().await;
+                }
+                let mut steered = Box::pin(lane.steer("s1"));
+                assert!(begun(&mut steered).await);
+                clock.sleep(Duration::from_millis(10)).await;
+                steered.await.unwrap();
+            })
+        });
+        let boom = CountingTool::boom().counted(&world.executions).checkpoint("half");
+        let process = world
+            .process_with(vec![calls(batch), say("one")], |options| {
+                options.tools[0] = Arc::new(holding);
+                options.tools[1] = Arc::new(boom);
+                options.limits.max_parallel = 2;
+            })
+            .await;
+        assert!(lane.set(process.lane.clone()).is_ok());
+        // What the call queues, or the outcome of the second one, behind which the third may start.
+        process.faults.on_commit(8, move || stored.notify_one());
+        let result = in_time(&world, process.prompt("go")).await.result();
+        assert_eq!((result.status, world.tree().as_str()), (Status::Completed, tree), "{name}");
+        check(&world, &[&process]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_that_is_dropped_behind_its_commit_ends_the_run() {
+    let world = World::new().await;
+    let process = world.process(vec![half(), say("never")]).await;
+    let dropped = async {
+        process.provider.stalled(1).await;
+        // Nobody hears that `TX5` was made.
+        process.faults.on_commit(5, || {});
+        assert!(begun(&mut Box::pin(process.lane.abort(CancelCause::Int))).await);
+        assert_eq!(world.state()["control"]["status"], "cancel_requested");
+    };
+    let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), dropped) }).await;
+    let result = ended.result();
+    assert_eq!((result.status, result.cause), (Status::Aborted, Some(CancelCause::Int)));
+    assert_eq!((world.tree().as_str(), process.provider.count()), ("u a!ab", 1));
+    check(&world, &[&process]);
+}
