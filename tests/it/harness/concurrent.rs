@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use futures_util::stream::BoxStream;
 use pirn::harness::{
     Blocked, Drive, Harness, Input, InvalidMessage, Lane, Listener, Options, Outcome, QueueError, RunError, Wait,
@@ -33,12 +33,14 @@ use super::watch::Watch;
 use super::world::{Ended, FakeModels, Process, World, baseline, calls, config, echo, say};
 
 /// Waits for something that must not hang. The clock is paused: it moves only where nothing else can.
-async fn in_time<T>(world: &World, work: impl Future<Output = T>) -> T {
-    tokio::select! {
-        biased;
-        done = work => done,
-        () = world.clock.sleep(Duration::from_secs(600)) => panic!("it waits for ever"),
-    }
+fn in_time<'a, T>(world: &'a World, work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = world.clock.sleep(Duration::from_secs(600)) => panic!("it waits for ever"),
+        }
+    })
 }
 
 /// What a call does with its own lane.
