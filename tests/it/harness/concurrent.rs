@@ -764,18 +764,23 @@ async fn a_call_starts_and_its_progress_is_kept_while_another_call_holds_the_lin
 
 #[tokio::test(start_paused = true)]
 async fn an_abort_that_is_dropped_behind_its_commit_ends_the_run() {
-    let world = World::new().await;
-    let process = world.process(vec![half(), say("never")]).await;
-    let dropped = async {
-        process.provider.stalled(1).await;
-        // Nobody hears that `TX5` was made.
-        process.faults.on_commit(5, || {});
-        assert!(begun(&mut Box::pin(process.lane.abort(CancelCause::Int))).await);
-        assert_eq!(world.state()["control"]["status"], "cancel_requested");
-    };
-    let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), dropped) }).await;
-    let result = ended.result();
-    assert_eq!((result.status, result.cause), (Status::Aborted, Some(CancelCause::Int)));
-    assert_eq!((world.tree().as_str(), process.provider.count()), ("u a!ab", 1));
-    check(&world, &[&process]);
+    for (reply, n, tree) in [(half(), 5, "u a!ab"), (calls(vec![slow("c1")]), 7, "u a r")] {
+        let world = World::new().await;
+        let process = world.process(vec![reply, say("never")]).await;
+        let dropped = async {
+            tokio::select! {
+                () = world.executions.begun(1) => {}
+                () = process.provider.stalled(1) => {}
+            }
+            // Nobody hears that it is stored.
+            process.faults.on_commit(n, || {});
+            assert!(begun(&mut Box::pin(process.lane.abort(CancelCause::Int))).await);
+            assert_eq!(world.state()["control"]["status"], "cancel_requested", "{tree}");
+        };
+        let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), dropped) }).await;
+        let result = ended.result();
+        assert_eq!((result.status, result.cause), (Status::Aborted, Some(CancelCause::Int)), "{tree}");
+        assert_eq!((world.tree().as_str(), process.provider.count()), (tree, 1));
+        check(&world, &[&process]);
+    }
 }
