@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use futures_util::stream::BoxStream;
 use pirn::harness::{
     Blocked, Drive, Harness, Input, InvalidMessage, Lane, Listener, Options, Outcome, QueueError, RunError, Wait,
@@ -33,12 +33,14 @@ use super::watch::Watch;
 use super::world::{Ended, FakeModels, Process, World, baseline, calls, config, echo, say};
 
 /// Waits for something that must not hang. The clock is paused: it moves only where nothing else can.
-async fn in_time<T>(world: &World, work: impl Future<Output = T>) -> T {
-    tokio::select! {
-        biased;
-        done = work => done,
-        () = world.clock.sleep(Duration::from_secs(600)) => panic!("it waits for ever"),
-    }
+fn in_time<'a, T>(world: &'a World, work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = world.clock.sleep(Duration::from_secs(600)) => panic!("it waits for ever"),
+        }
+    })
 }
 
 /// What a call does with its own lane.
@@ -720,4 +722,65 @@ async fn a_listener_may_steer_while_a_batch_of_frames_waits_for_the_line() {
     assert_eq!(world.texts(), ["go", "early late", "beside", "heard", "two"]);
     assert!(process.faults.story().iter().any(|line| line.starts_with("side ")), "frames were kept");
     check(&world, &[&process]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_starts_and_its_progress_is_kept_while_another_call_holds_the_line() {
+    let started = vec![echo("c1", "v"), boom("c2"), boom("c3")];
+    for (name, batch, tree) in
+        [("progress", vec![echo("c1", "v"), boom("c2")], "u a r r u a"), ("a start", started, "u a r r r u a")]
+    {
+        let is_start = batch.len() == 3;
+        let (world, stored, lane) = (World::new().await, Arc::new(Notify::new()), Arc::new(OnceLock::<Lane>::new()));
+        let (of_tool, awaited, clock) = (Arc::clone(&lane), Arc::clone(&stored), world.clock.clone());
+        let holding = CountingTool::echo().counted(&world.executions).awaiting(move || {
+            let (lane, awaited, clock) = (of_tool.get().unwrap().clone(), Arc::clone(&awaited), clock.clone());
+            Box::pin(async move {
+                if is_start {
+                    awaited.notified().await;
+                }
+                let mut steered = Box::pin(lane.steer("s1"));
+                assert!(begun(&mut steered).await);
+                clock.sleep(Duration::from_millis(10)).await;
+                steered.await.unwrap();
+            })
+        });
+        let boom = CountingTool::boom().counted(&world.executions).checkpoint("half");
+        let process = world
+            .process_with(vec![calls(batch), say("one")], |options| {
+                options.tools[0] = Arc::new(holding);
+                options.tools[1] = Arc::new(boom);
+                options.limits.max_parallel = 2;
+            })
+            .await;
+        assert!(lane.set(process.lane.clone()).is_ok());
+        // What the call queues, or the outcome of the second one, behind which the third may start.
+        process.faults.on_commit(8, move || stored.notify_one());
+        let result = in_time(&world, process.prompt("go")).await.result();
+        assert_eq!((result.status, world.tree().as_str()), (Status::Completed, tree), "{name}");
+        check(&world, &[&process]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_that_is_dropped_behind_its_commit_ends_the_run() {
+    for (reply, n, tree) in [(half(), 5, "u a!ab"), (calls(vec![slow("c1")]), 7, "u a r")] {
+        let world = World::new().await;
+        let process = world.process(vec![reply, say("never")]).await;
+        let dropped = async {
+            tokio::select! {
+                () = world.executions.begun(1) => {}
+                () = process.provider.stalled(1) => {}
+            }
+            // Nobody hears that it is stored.
+            process.faults.on_commit(n, || {});
+            assert!(begun(&mut Box::pin(process.lane.abort(CancelCause::Int))).await);
+            assert_eq!(world.state()["control"]["status"], "cancel_requested", "{tree}");
+        };
+        let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), dropped) }).await;
+        let result = ended.result();
+        assert_eq!((result.status, result.cause), (Status::Aborted, Some(CancelCause::Int)), "{tree}");
+        assert_eq!((world.tree().as_str(), process.provider.count()), (tree, 1));
+        check(&world, &[&process]);
+    }
 }
