@@ -25,6 +25,16 @@ pub(super) struct LeftRunning {
     /// Between TERM and KILL.
     pub(super) grace: Duration,
     pub(super) clock: Arc<dyn Clock>,
+    /// What was left in the background is ended, too.
+    pub(super) background: Option<Background>,
+}
+
+/// How to know what a killed process of a session left in the background.
+pub(super) struct Background {
+    /// A session that no other process has open.
+    pub(super) session_id: String,
+    /// What this process starts carries it.
+    pub(super) own_token: String,
 }
 
 #[async_trait]
@@ -55,6 +65,18 @@ impl Orphans for LeftRunning {
         if !swept.is_empty() {
             report.stopped = Some(STOPPED.to_owned());
             report.warnings.push(format!("what a killed run had left was killed: process {}", list(&swept)));
+        }
+        report
+    }
+
+    async fn stop_background(&self, except: &[EntryId]) -> OrphansReport {
+        let mut report = OrphansReport::default();
+        let Some(Background { session_id, own_token }) = &self.background else { return report };
+        let except = except.iter().map(ToString::to_string).collect();
+        let swept = process::sweep_session(session_id, own_token, except, &self.clock).await;
+        if !swept.is_empty() {
+            let text = format!("what a killed run had left in the background was killed: process {}", list(&swept));
+            report.warnings.push(text);
         }
         report
     }

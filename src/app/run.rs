@@ -142,7 +142,13 @@ impl Running {
             tell(&handle, Msg::Warning { code, message, ts: clock.now_ms() }).await;
         }
         let start = match start {
-            Some(Start::Again(finished)) => return Box::pin(self.tell_again(*finished, handle)).await,
+            Some(Start::Again(finished)) => {
+                // What was odd about messages that others left.
+                if let Err(error) = self.harness.flush().await {
+                    return self.screen.fail(ErrorRecord::new(error.kind(), error.to_string()), &*clock).await;
+                }
+                return Box::pin(self.tell_again(*finished, handle)).await;
+            }
             Some(start) => start,
             None => Start::Continue,
         };
@@ -447,8 +453,8 @@ impl Running {
             session_id: Some(self.kept.id.clone()),
             session_file: self.kept.path.as_ref().map(|path| path.display().to_string()),
             leaf_id: self.lane.tip().map(|tip| tip.as_str().to_owned()),
-            // What could not be saved can not be gone on with.
-            resumable: self.kept.path.is_some() && !self.lane.snapshot().faulted,
+            // What was stored before a failure of the disk is gone on with once there is room.
+            resumable: self.kept.path.is_some() && (self.lane.tip().is_some() || self.lane.open_operation().is_some()),
             model: Some(model_ref(&self.setup.model)),
             turns: account.turns,
             requests: account.requests,

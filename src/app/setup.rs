@@ -13,7 +13,7 @@ use serde_json::Map;
 
 use super::children::{Children, Key};
 use super::kept::Stored;
-use super::orphans::LeftRunning;
+use super::orphans::{Background, LeftRunning};
 use crate::app::system_prompt;
 use crate::cli::RunArgs;
 use crate::config::{self, Confine, Env, JsonLevel, Origin, Settings};
@@ -89,9 +89,18 @@ pub(super) struct Setup {
     pub(super) ids: Arc<dyn Ids>,
     /// Starts and ends every child of the run.
     pub(super) supervisor: Supervisor,
+    /// What killed processes of the session left in the background is not to run on, and no other process can be theirs.
+    ends_background: bool,
     /// What no log and no listing may show.
     pub(super) masks: Masks,
     pub(super) warnings: Vec<String>,
+}
+
+/// Whether what killed processes of a session left in the background is ended: nothing of it was to stay, and with the
+/// lock nobody else has the session.
+pub(super) fn ends_background(settings: &Settings) -> bool {
+    settings.tools.bash.background_at_exit == config::BackgroundAtExit::Kill
+        && settings.session.lock == config::LockMode::Require
 }
 
 impl Setup {
@@ -112,7 +121,10 @@ impl Setup {
         options.models = Arc::clone(&self.router) as Arc<dyn Models>;
         options.tools.clone_from(&self.tools);
         options.inbox = inbox;
-        options.orphans = Some(Arc::new(LeftRunning { grace: self.limits.grace, clock: Arc::clone(&self.clock) }));
+        let background = (self.ends_background && session.is_some())
+            .then(|| Background { session_id: session_id.to_owned(), own_token: self.supervisor.token().to_owned() });
+        let orphans = LeftRunning { grace: self.limits.grace, clock: Arc::clone(&self.clock), background };
+        options.orphans = Some(Arc::new(orphans));
         options.lane_config = self.lane_config();
         options.settings = RunSettings { fallbacks: self.fallbacks.clone(), ..self.run.clone() };
         options.limits = self.limits;
@@ -273,6 +285,7 @@ pub(super) async fn build(
         tool_names,
         system_prompt,
         supervisor: children.supervisor,
+        ends_background: ends_background(settings),
         masks,
         warnings,
     })

@@ -12,7 +12,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::kept::storage_error;
-use super::orphans::LeftRunning;
+use super::orphans::{Background, LeftRunning};
 use super::report::Screen;
 use super::signals::{Signals, cause_of, noted};
 use super::{commands, internal_record, interrupted, kept, sessions, setup};
@@ -26,6 +26,7 @@ use crate::model::{
     Message, RunId, StopReason, short_id,
 };
 use crate::port::{AssistantEvent, Clock, Ids, LlmRequest, Provider, SpoolKind, Store, UuidIds};
+use crate::print;
 use crate::session::jsonl;
 use crate::session::jsonl::lock::{Holder, Probe, probe};
 use crate::session::place::{Found, Library, Listing, Scope};
@@ -313,7 +314,10 @@ async fn abort_unowned(
     let grace = settings.limits.grace;
     let mut options = Options::new(Arc::clone(&file) as Arc<dyn Store>, Arc::new(NoProvider));
     options.limits.grace = grace;
-    options.orphans = Some(Arc::new(LeftRunning { grace, clock: Arc::clone(clock) }));
+    // Nothing is started here, so that there is no token.
+    let background =
+        setup::ends_background(settings).then(|| Background { session_id: found.id.clone(), own_token: String::new() });
+    options.orphans = Some(Arc::new(LeftRunning { grace, clock: Arc::clone(clock), background }));
     options.clock = Arc::clone(clock);
     options.ids = Arc::clone(ids);
     let record = |kind: ErrorKind, text: String| ErrorRecord::new(kind, text);
@@ -357,9 +361,12 @@ impl Warnings {
 #[async_trait]
 impl Listener for Warnings {
     async fn on_event(&self, event: &LaneEvent) {
-        if let Event::Warning { message, .. } = &event.event {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(message.clone());
-        }
+        let message = match &event.event {
+            Event::Warning { message, .. } => Some(message.clone()),
+            Event::OperationAbort { steer, follow_up, .. } => print::dropped(steer.iter().chain(follow_up)),
+            _ => None,
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(message);
     }
 }
 

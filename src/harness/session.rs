@@ -212,6 +212,14 @@ impl Harness {
         }
     }
 
+    /// Tells what came to be and is not told yet, such as what was odd about messages that others left.
+    ///
+    /// # Errors
+    /// The session can not be written any more.
+    pub async fn flush(&self) -> Result<(), WriteError> {
+        Ok(self.core.nudge().await?)
+    }
+
     /// Hears every event from the next one on.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
         self.core.bus.subscribe(listener)

@@ -88,6 +88,9 @@ impl Default for UuidIds {
 impl Ids for UuidIds {
     fn next_id(&self) -> String {
         let context = self.context.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        uuid::Uuid::new_v7(uuid::Timestamp::now(&*context)).hyphenated().to_string()
+        // A clock before 1970 counts as that.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = uuid::Timestamp::from_unix(&*context, now.as_secs(), now.subsec_nanos());
+        uuid::Uuid::new_v7(now).hyphenated().to_string()
     }
 }

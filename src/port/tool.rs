@@ -168,6 +168,13 @@ pub trait Orphans: Send + Sync {
     /// Looks for what one call started, by its invocation id and its memos, and ends it. What is not surely its own is
     /// left alone.
     async fn stop(&self, invocation: &EntryId, memos: &[(String, Value)]) -> OrphansReport;
+
+    /// Looks for what calls that have their results left running in the background, and ends it; not what calls in
+    /// `except` started.
+    async fn stop_background(&self, except: &[EntryId]) -> OrphansReport {
+        let _none = except;
+        OrphansReport::default()
+    }
 }
 
 /// What became of the processes of a call.

@@ -450,8 +450,12 @@ fn failure_text(reason: Reason) -> (&'static str, &'static str, Option<&'static 
     let kind = |kind: ErrorKind| kind.as_str();
     match reason {
         Reason::MaxTurns => (reason.as_str(), "stopped at the limit of turns", Some("raise it with --max-turns")),
-        Reason::MaxCost => (reason.as_str(), "stopped at the cost limit", None),
-        Reason::MaxRepeats => (reason.as_str(), "stopped because the model repeats the same call", None),
+        Reason::MaxCost => (reason.as_str(), "stopped at the cost limit", Some("raise it with --max-cost")),
+        Reason::MaxRepeats => (
+            reason.as_str(),
+            "stopped because the model repeats the same call",
+            Some("limits.max_repeats raises the limit"),
+        ),
         Reason::Blocked => (reason.as_str(), "a hook or a rule stopped the run", None),
         Reason::Suspended => (reason.as_str(), "the provider works in the background", None),
         Reason::Schema => (reason.as_str(), "the answer does not match the schema", None),

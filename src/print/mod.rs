@@ -41,6 +41,7 @@ pub use out::{
 pub use pieces::{LINE_BYTES_MAX, WRITE_BYTES_MAX};
 pub use progress::Activity;
 pub use sanitize::{Sanitizer, clean, line};
+pub use sentence::dropped;
 pub use stderr::{IsReady, Stderr};
 pub use style::{ColorMode, EnvFacts, Paint, use_color};
 pub use text::Answer;

@@ -20,7 +20,7 @@ pub(super) fn failed_handler(kind: HandlerKind, name: &str, error: &str) -> (&'s
 }
 
 /// Queued messages that ended with their run, and are not sent any more; `None` = there was none.
-pub(super) fn dropped<'a>(messages: impl IntoIterator<Item = &'a Arc<Message>>) -> Option<String> {
+pub fn dropped<'a>(messages: impl IntoIterator<Item = &'a Arc<Message>>) -> Option<String> {
     let text = |message: &Arc<Message>| match &**message {
         Message::User(user) => user.content.text(),
         Message::Assistant(_) | Message::ToolResult(_) | Message::Custom(_) => String::new(),

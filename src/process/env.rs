@@ -57,7 +57,7 @@ const CHARACTER_SET: [&str; 3] = ["LC_ALL", "LC_CTYPE", "LANG"];
 pub(super) const TOKEN_NAME: &str = "PIRN_RUN_TOKEN";
 /// Named by every process of a call.
 pub(super) const CALL_NAME: &str = "PIRN_CALL_ID";
-const SESSION_NAME: &str = "PIRN_SESSION_ID";
+pub(super) const SESSION_NAME: &str = "PIRN_SESSION_ID";
 const DEPTH_NAME: &str = "PIRN_DEPTH";
 const MARK_NAME: &str = "PIRN";
 

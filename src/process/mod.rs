@@ -48,6 +48,6 @@ pub mod unix;
 pub use child::{Child, OutputReader, Stopped};
 pub use depth::{DEPTH_MAX, DepthError, refuse_depth};
 pub use env::{ChildEnv, EnvPolicy, Inherit, is_core};
-pub use orphan::{LeftReason, OrphanOutcome, stop_orphan, sweep_call};
+pub use orphan::{LeftReason, OrphanOutcome, stop_orphan, sweep_call, sweep_session};
 pub use spec::{Exited, Output, ProcessIdentity, SpawnError, Spec, Stdin};
 pub use supervisor::{Remaining, Supervisor, SupervisorSettings};

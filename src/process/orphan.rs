@@ -1,7 +1,8 @@
 //! Children of a pirn that was killed: found again by what it stored, and ended if there is no doubt (X6).
 //!
 //! Keeps true: nothing is signalled unless the boot, the start time of the leader and the token in its environment are
-//! all those that were stored; a stored number that names no group of a child is never signalled.
+//! all those that were stored, or it says itself that it belongs to a session that nobody but us has open; a stored
+//! number that names no group of a child is never signalled, and nothing that we run under.
 //!
 //! Must not know: where the identity was stored.
 
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::env::TOKEN_NAME;
+use std::collections::BTreeSet;
+
+use super::env::{CALL_NAME, SESSION_NAME, TOKEN_NAME};
 use super::ladder::blocking;
 use super::spec::ProcessIdentity;
 use super::sweep::Hunt;
@@ -80,6 +83,47 @@ pub async fn sweep_call(identity: &ProcessIdentity, call_id: &str, clock: &Arc<d
         killed
     });
     swept.await.unwrap_or_default()
+}
+
+/// Kills what finished calls of killed pirns left running in the background, where this process alone has their session:
+/// processes that carry its id and the token of another pirn. Those of the calls in `except`, which are dealt with one
+/// by one, stay, and so does whatever we run under. Returns their numbers.
+pub async fn sweep_session(session_id: &str, own_token: &str, except: Vec<String>, clock: &Arc<dyn Clock>) -> Vec<u32> {
+    let (session_id, own_token) = (session_id.to_owned(), own_token.to_owned());
+    let swept = blocking(&**clock, move || {
+        let mut killed = BTreeSet::new();
+        for _ in 0..SWEEP_ROUNDS {
+            let Ok(table) = Table::read() else { break };
+            let above = ancestors(&table);
+            let is_left = |process: &&Process| {
+                !above.contains(&process.id)
+                    && process.environment().is_some_and(|environment| {
+                        environment.has(SESSION_NAME, &session_id)
+                            && environment.knows(TOKEN_NAME)
+                            && !environment.has(TOKEN_NAME, &own_token)
+                            && !except.iter().any(|call| environment.has(CALL_NAME, call))
+                    })
+            };
+            let found: Vec<Process> = table.running().filter(is_left).copied().collect();
+            if found.is_empty() {
+                break;
+            }
+            found.iter().for_each(|process| process.signal(Signal::KILL));
+            killed.extend(found.iter().map(|process| process.id));
+        }
+        killed.into_iter().collect()
+    });
+    swept.await.unwrap_or_default()
+}
+
+/// This process and what it runs under.
+fn ancestors(table: &Table) -> BTreeSet<u32> {
+    let mut above = BTreeSet::new();
+    let mut next = Some(std::process::id());
+    while let Some(id) = next.filter(|id| above.insert(*id)) {
+        next = table.running().find(|process| process.id == id).map(|process| process.parent);
+    }
+    above
 }
 
 /// Ends the group of a child that a killed pirn left, with TERM, `grace` and KILL, if it is certainly that one.

@@ -173,6 +173,12 @@ fn environment(_id: u32) -> Option<Environment> {
 pub(super) struct Environment(Vec<u8>);
 
 impl Environment {
+    /// Whether there is such a variable.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        let is_it = |entry: &[u8]| entry.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+        self.0.split(|byte| *byte == 0).any(is_it)
+    }
+
     /// Whether a variable has exactly this value.
     pub(super) fn has(&self, name: &str, value: &str) -> bool {
         let is_it = |entry: &[u8]| {

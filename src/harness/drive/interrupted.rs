@@ -16,7 +16,7 @@ use super::super::phase::tools::{self, args_key, output_key};
 use super::tools::Cleared;
 use super::{Driver, Step};
 use crate::model::session::namespace;
-use crate::model::{CallRecord, CallStatus, Content, Event, RecoveryAction, Replay, ToolBatch, ToolCall, Usage};
+use crate::model::{CallRecord, CallStatus, Content, Event, Leaf, RecoveryAction, Replay, ToolBatch, ToolCall, Usage};
 use crate::port::{OrphansReport, Tool, ToolOutput};
 use crate::turn::{CallFailure, CallOutcome, texts, valid_without_coercion};
 
@@ -65,6 +65,24 @@ impl Driver<'_> {
             }
             _ => None,
         })
+    }
+
+    /// Ends what calls of dead processes that have their results left running. What calls without one left is dealt with
+    /// call by call.
+    pub(super) async fn stop_background(&self) {
+        let Some(orphans) = &self.core.options.orphans else { return };
+        let pending = |open: Open| match open.state.leaf {
+            Leaf::Tools { batch } => {
+                let begun =
+                    batch.calls.into_iter().filter(|call| matches!(call.status, CallStatus::EffectPending { .. }));
+                begun.map(|call| call.result_entry_id).collect()
+            }
+            _ => Vec::new(),
+        };
+        let report = orphans.stop_background(&self.look().map(pending).unwrap_or_default()).await;
+        for message in report.warnings {
+            self.emit(Event::Warning { code: "children".to_owned(), message });
+        }
     }
 
     async fn stop_orphans(&self, record: &CallRecord, memos: &[(String, Value)]) -> OrphansReport {

@@ -102,6 +102,7 @@ impl<'a> Driver<'a> {
     async fn finish_all(&mut self) -> Result<Outcome, Halt> {
         if self.resumed {
             self.begin_resumed();
+            self.stop_background().await;
         }
         let mut asked = false;
         loop {

@@ -39,7 +39,9 @@ pub(in super::super) fn run(lane: &LaneMemory, request: &Request, facts: &Facts<
     if request.messages.iter().any(is_pending) {
         return Err(RunError::InvalidMessage { reason: InvalidMessage::PendingAssistant });
     }
-    let selection = inbox::at_acceptance(lane, &request.settings, facts);
+    // A follow-up is asked when nothing else is owed, and a run that failed or was cut short owes an answer.
+    let owes = request.messages.is_empty() && can_continue(lane);
+    let selection = inbox::at_acceptance(lane, &request.settings, owes, facts);
     // What was only to be written asks for no reply.
     let asks = selection.items.iter().any(|item| item.kind != InboxKind::Write);
     let continuation = request.messages.is_empty() && !asks;

@@ -24,10 +24,16 @@ pub(in super::super) struct Selection {
     pub(in super::super) projects: bool,
 }
 
-/// Selects what a new run takes: everything but what the queue modes leave, and what follows behind it.
-pub(in super::super) fn at_acceptance(lane: &LaneMemory, settings: &RunSettings, facts: &Facts<'_>) -> Selection {
+/// Selects what a new run takes: everything but what the queue modes leave, and what follows behind it; no follow-up
+/// where the run `owes` an answer already.
+pub(in super::super) fn at_acceptance(
+    lane: &LaneMemory,
+    settings: &RunSettings,
+    owes: bool,
+    facts: &Facts<'_>,
+) -> Selection {
     let steer = limit(settings.steering_mode);
-    let follow_up = limit(settings.follow_up_mode);
+    let follow_up = if owes { 0 } else { limit(settings.follow_up_mode) };
     select(lane, facts, |kind| match kind {
         InboxKind::Write | InboxKind::NextRun => usize::MAX,
         InboxKind::Steer => steer,

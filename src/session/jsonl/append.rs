@@ -192,7 +192,9 @@ impl Session {
                 writer.seen.size = end;
                 return Ok(());
             }
-            Ok(_) => format!("the disk took {count} of {len} bytes"),
+            Ok(_) => {
+                format!("only {count} of {len} bytes could be written: the disk is full, or its files may not grow")
+            }
             Err(error) => error.to_string(),
         };
         let reason = match self.disk().truncate(self.file(), old) {

@@ -270,6 +270,36 @@ fn what_left_the_group_of_a_killed_run_is_found_by_its_call() {
 }
 
 #[test]
+fn what_a_finished_call_of_a_killed_run_left_in_the_background_ends_when_the_session_goes_on() {
+    let background = "(trap '' TERM HUP; echo $BASHPID > far; while :; do sleep 300; done) > /dev/null 2>&1 &";
+    for (keep, args) in [(false, &[][..]), (true, &["--set", "tools.bash.background_at_exit=leave"])] {
+        let server = Server::start([
+            bash(&format!("{background} until [ -s far ]; do :; done")),
+            bash("echo $$ > up; sleep 300"),
+        ])
+        .then_always(chat_text("more"));
+        let place = Place::new();
+        let call = ["-t", "bash", "x"].iter().chain(args).copied();
+        let running = Pirn::of_server(&server, call).at(&place).spawn();
+        number(&place, "up");
+        let far = number(&place, "far");
+        running.signal(Signal::KILL);
+        running.wait();
+        assert!(state(far).is_some(), "it outlives the kill");
+        let left = Foreign(vec![far]);
+        let output = Pirn::of_server(&server, ["-c"].iter().chain(args).copied()).at(&place).run();
+        assert_eq!(output.code(), 0, "{output:?}");
+        assert_eq!(output.stderr.contains("in the background"), !keep, "{output:?}");
+        if keep {
+            assert!(state(far).is_some(), "it was to stay");
+        } else {
+            until(|| state(far).is_none());
+        }
+        drop(left);
+    }
+}
+
+#[test]
 fn a_signal_while_the_leftovers_of_a_killed_run_are_stopped_ends_the_call_behind_that_or_at_once() {
     let deaf = "trap 'echo 1 > heard' TERM; echo $$ > up; while :; do sleep 300 & wait; done";
     let (server, place, running) = working(deaf, &[]);

@@ -175,9 +175,9 @@ fn follow_ups_outlive_a_failure_and_a_kill() {
     let output = Pirn::of_server(&server, ["a"]).more(then).at(&place).run();
     assert_eq!((output.code(), output.stdout.as_str()), (1, ""), "{output:?}");
     let output = Pirn::of_server(&server, ["-c"]).at(&place).run();
-    assert_eq!((output.code(), output.stdout.as_str()), (0, "more\n"), "{output:?}");
-    let said = ["user: a", "assistant: one", "user: b", "user: c"];
-    assert_eq!(talk(server.bodies().last().unwrap()), said, "what waited is asked with it");
+    assert_eq!((output.code(), output.stdout.as_str()), (0, "more\n\nmore\n"), "{output:?}");
+    let said = ["user: a", "assistant: one", "user: b", "assistant: more", "user: c"];
+    assert_eq!(talk(server.bodies().last().unwrap()), said, "what waited is asked behind what was owed");
 
     let server = Server::start([begun()]).then_always(chat_text("more"));
     let place = killed(&server, &["a", "--then", "b"]);

@@ -171,7 +171,7 @@ fn a_line_that_another_program_appends_ends_the_run_before_anything_else_is_writ
     let output = running.wait();
     let result = output.result();
     assert_eq!((output.code(), &result["error"]["kind"]), (1, &json!("storage")), "{output:?}");
-    assert_eq!(result["resumable"], false);
+    assert_eq!(result["resumable"], true);
     assert_eq!(std::fs::read(&file).unwrap(), bytes);
     // The line claims nothing that is not stored.
     assert_eq!(output.lines_of("message_end").len(), 1, "{output:?}");
@@ -251,7 +251,7 @@ fn goes_on_after_a_full_disk(server: &Server, place: &Arc<Place>, full: &Output,
     let result = full.result();
     assert_eq!(
         (full.code(), &result["error"]["kind"], &result["resumable"]),
-        (1, &json!("storage"), &json!(false)),
+        (1, &json!("storage"), &json!(true)),
         "{full:?}"
     );
     assert!(full.stderr.contains("storage"), "{full:?}");

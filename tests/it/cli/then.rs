@@ -10,7 +10,7 @@ use super::durable::{HALF, begun, goes_on, killed};
 use super::kept::{only, talk};
 use super::signals::until;
 use super::{Pirn, Place, Stdin};
-use crate::support::chat::{chat_error, chat_text};
+use crate::support::chat::{chat_error, chat_text, chat_tool};
 use crate::support::server::{Gate, Server};
 
 #[test]
@@ -82,8 +82,8 @@ fn what_follows_a_run_that_goes_on_and_fails_waits() {
     assert_eq!((output.code(), &output.result()["pendingFollowUps"]), (1, &json!(1)), "{output:?}");
     assert_eq!(server.requests().len(), 2, "b is not asked over a failure");
     let output = goes_on(&server, &place, &[]);
-    assert_eq!((output.code(), output.stdout.as_str()), (0, "more\n"), "{output:?}");
-    assert_eq!(talk(server.bodies().last().unwrap()), ["user: a", "user: b"]);
+    assert_eq!((output.code(), output.stdout.as_str()), (0, "more\n\nmore\n"), "{output:?}");
+    assert_eq!(talk(server.bodies().last().unwrap()), ["user: a", "assistant: more", "user: b"]);
 }
 
 #[test]
@@ -149,4 +149,29 @@ fn a_call_that_is_refused_says_how_long_it_took_and_which_session_it_was_for() {
     let result = output.result();
     assert_eq!(output.code(), 124, "{output:?}");
     assert!(result["durationMs"].as_u64().unwrap() >= 300 && result["sessionId"].is_null(), "{result}");
+}
+
+#[test]
+fn a_follow_up_behind_a_run_that_was_cut_short_waits_for_the_answer_that_is_owed() {
+    for (first, code, args) in
+        [(vec![chat_tool("ls", json!({}))], 5, &["--max-turns", "1"][..]), (vec![chat_error(400, "bad", "no")], 1, &[])]
+    {
+        let server = Server::start(first).then_always(chat_text("answer"));
+        let place = Place::new();
+        let output = Pirn::of_server(&server, ["a", "--then", "b"]).more(args.iter().copied()).at(&place).run();
+        assert_eq!(output.code(), code, "{output:?}");
+        let output = goes_on(&server, &place, &[]);
+        assert_eq!((output.code(), output.stdout.as_str()), (0, "answer\n\nanswer\n"), "{output:?}");
+        let said = talk(server.bodies().last().unwrap());
+        assert_eq!(said[said.len() - 2..], ["assistant: answer", "user: b"], "{said:?}");
+    }
+}
+
+#[test]
+fn messages_that_end_with_a_run_that_nobody_owns_are_told_by_who_ends_it() {
+    let server = Server::start([begun()]);
+    let place = killed(&server, &["a", "--then", "b"]);
+    let output = Pirn::new(["steer", "--abort"]).at(&place).run();
+    assert_eq!(output.code(), 0, "{output:?}");
+    assert!(output.stderr.contains("dropped with the run, not sent: \"b\""), "{output:?}");
 }
