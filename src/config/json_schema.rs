@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::DEFAULT_TOML;
 use super::read_table::{PARAM_KEYS, PARAM_TYPES};
-use super::rule::{Key, Now, Rule};
+use super::rule::{Head, Kind, Now, heads};
 use super::schema::{
     HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, PROFILES, PROVIDER, PROVIDERS, SETTINGS, TOOL, TOOLS,
 };
@@ -30,14 +30,20 @@ const LATER: &str = "Not available in this version.";
 pub fn json_schema() -> String {
     let comments = comments();
     let mut root = Tree::default();
-    root.add_all("", SETTINGS, &comments);
-    root.named(PROVIDERS, PROVIDER, "providers.local", &comments, json!({"not": {"pattern": "^(demo|.*/.*|)$"}}));
-    root.named(MODELS, MODEL, "models.fast", &comments, json!({"not": {"pattern": "^(demo|.*,.*|)$"}}));
-    root.named(HOOKS, HOOK, "", &comments, json!({"minLength": 1}));
-    root.named(MCP_SERVERS, MCP, "", &comments, json!({"pattern": SERVER_NAME}));
+    root.add_all("", &heads(SETTINGS), &comments);
+    root.named(
+        PROVIDERS,
+        &heads(PROVIDER),
+        "providers.local",
+        &comments,
+        json!({"not": {"pattern": "^(demo|.*/.*|)$"}}),
+    );
+    root.named(MODELS, &heads(MODEL), "models.fast", &comments, json!({"not": {"pattern": "^(demo|.*,.*|)$"}}));
+    root.named(HOOKS, &heads(HOOK), "", &comments, json!({"minLength": 1}));
+    root.named(MCP_SERVERS, &heads(MCP), "", &comments, json!({"pattern": SERVER_NAME}));
     if let Some(tools) = root.tables.get_mut(TOOLS) {
         let mut tool = Tree::default();
-        tool.add_all("", TOOL, &comments);
+        tool.add_all("", &heads(TOOL), &comments);
         tools.others = Some((json!({"pattern": TOOL_NAME, "not": {"pattern": "^mcp__"}}), marked(tool.into_schema())));
     }
     let mut properties = Map::new();
@@ -81,9 +87,9 @@ struct Tree {
 }
 
 impl Tree {
-    fn add_all<T>(&mut self, place: &str, keys: &[Key<T>], comments: &BTreeMap<String, String>) {
+    fn add_all(&mut self, place: &str, keys: &[Head], comments: &BTreeMap<String, String>) {
         for key in keys {
-            let mut schema = key.rule.schema();
+            let mut schema = key.kind.schema();
             let path = if place.is_empty() { key.name.to_owned() } else { format!("{place}.{}", key.name) };
             let comment = comments.get(&path).map(String::as_str);
             let later = matches!(key.now, Now::No).then_some(LATER);
@@ -102,14 +108,7 @@ impl Tree {
         }
     }
 
-    fn named<T>(
-        &mut self,
-        table: &str,
-        keys: &[Key<T>],
-        example: &str,
-        comments: &BTreeMap<String, String>,
-        names: Value,
-    ) {
+    fn named(&mut self, table: &str, keys: &[Head], example: &str, comments: &BTreeMap<String, String>, names: Value) {
         let mut entry = Self::default();
         entry.add_all(example, keys, comments);
         let entry = if example.is_empty() { marked(entry.into_schema()) } else { entry.into_schema() };
@@ -154,62 +153,62 @@ fn marked(mut schema: Value) -> Value {
     schema
 }
 
-impl<T> Rule<T> {
+impl Kind {
     /// What a file can say for a key of this rule.
-    fn schema(&self) -> Value {
+    fn schema(self) -> Value {
         let list = || json!({"type": "array", "items": {"type": "string"}});
         let one_or_more = || json!({"type": ["string", "array"], "items": {"type": "string"}});
         match self {
-            Self::Text(_)
-            | Self::Url(_)
-            | Self::Prompt(_)
-            | Self::Program(_)
-            | Self::Path(_)
-            | Self::ApiKey(_)
-            | Self::ParametersFile(_) => json!({"type": "string"}),
-            Self::When(_) => json!({"type": "string", "pattern": "^$|^[A-Za-z0-9_*-]+(\\(.+\\))?$"}),
-            Self::Prompts(_) | Self::Specs(_) => one_or_more(),
-            Self::Word(words, _) => json!({"enum": words}),
-            Self::Words(words, _) => json!({"type": "array", "items": {"enum": words}}),
-            Self::OneOrMore(words, _) => {
+            Self::Text
+            | Self::Url
+            | Self::Prompt
+            | Self::Program
+            | Self::Path
+            | Self::ApiKey
+            | Self::ParametersFile => json!({"type": "string"}),
+            Self::When => json!({"type": "string", "pattern": "^$|^[A-Za-z0-9_*-]+(\\(.+\\))?$"}),
+            Self::Prompts | Self::Specs => one_or_more(),
+            Self::Word(words) => json!({"enum": words}),
+            Self::Words(words) => json!({"type": "array", "items": {"enum": words}}),
+            Self::OneOrMore(words) => {
                 json!({"anyOf": [{"enum": words}, {"type": "array", "items": {"enum": words}}]})
             }
-            Self::Bool(_) => json!({"type": "boolean"}),
-            Self::Count { min, max, .. } => json!({"type": "integer", "minimum": min, "maximum": max}),
-            Self::Level { min, max, .. } => json!({"type": "integer", "minimum": min, "maximum": max}),
-            Self::Codes { min, max, .. } => {
+            Self::Bool => json!({"type": "boolean"}),
+            Self::Count { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+            Self::Level { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+            Self::Codes { min, max } => {
                 json!({"type": "array", "items": {"type": "integer", "minimum": min, "maximum": max}})
             }
-            Self::Number(_) => json!({"type": "number", "minimum": 0}),
-            Self::Duration(_) => {
+            Self::Number => json!({"type": "number", "minimum": 0}),
+            Self::Duration => {
                 json!({"anyOf": [{"type": "string", "pattern": DURATION, "minLength": 1}, {"const": 0}]})
             }
-            Self::Size { min, max, .. } => json!({"anyOf": [
+            Self::Size { min, max } => json!({"anyOf": [
                 {"type": "string", "pattern": SIZE},
                 {"type": "integer", "minimum": min, "maximum": max},
             ]}),
-            Self::List(_) | Self::Edits(_) | Self::Grow(_) | Self::Imports(_) => list(),
-            Self::Rules(_) => json!({"type": "array", "items": {"anyOf": [{"type": "string"}, {
+            Self::List | Self::Edits | Self::Grow | Self::Imports => list(),
+            Self::Rules => json!({"type": "array", "items": {"anyOf": [{"type": "string"}, {
                 "type": "object",
                 "properties": {"rule": {"type": "string"}, "reason": {"type": "string"}},
                 "required": ["rule"],
                 "additionalProperties": false,
             }]}}),
-            Self::Variables(_) => json!({"type": "object", "additionalProperties": {"type": "string"}}),
-            Self::Argv(_) => json!({"type": "array", "items": {"type": "string"}, "minItems": 1}),
-            Self::ArgvOrShell(_) => {
+            Self::Variables => json!({"type": "object", "additionalProperties": {"type": "string"}}),
+            Self::Argv => json!({"type": "array", "items": {"type": "string"}, "minItems": 1}),
+            Self::ArgvOrShell => {
                 json!({"type": ["string", "array"], "items": {"type": "string"}, "minItems": 1, "minLength": 1})
             }
-            Self::Template(_) => json!({"type": "array", "items": {"anyOf": [{"type": "string"}, list()]}}),
-            Self::Parameters(_) => {
+            Self::Template => json!({"type": "array", "items": {"anyOf": [{"type": "string"}, list()]}}),
+            Self::Parameters => {
                 json!({"type": "object", "properties": {"type": {"const": "object"}}, "required": ["type"]})
             }
-            Self::Params(_) => json!({"type": "object", "additionalProperties": param()}),
-            Self::Headers(_) => {
+            Self::Params => json!({"type": "object", "additionalProperties": param()}),
+            Self::Headers => {
                 json!({"type": "object", "additionalProperties": {"anyOf": [{"type": "string"}, {"const": false}]}})
             }
-            Self::Open { own: [], .. } => json!({"type": "object"}),
-            Self::Open { own, .. } => json!({"type": "object", "propertyNames": {"not": {"enum": own}}}),
+            Self::Open { own: [] } => json!({"type": "object"}),
+            Self::Open { own } => json!({"type": "object", "propertyNames": {"not": {"enum": own}}}),
         }
     }
 }

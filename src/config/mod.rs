@@ -106,6 +106,7 @@ mod error;
 mod expand;
 mod file;
 mod find;
+mod given;
 mod json_schema;
 mod layer;
 mod load;

@@ -79,7 +79,7 @@ impl Node {
             Data::Date => toml::Value::String(String::new()),
             Data::List(items) => toml::Value::Array(items.iter().map(Self::to_toml).collect()),
             Data::Table(entries) => {
-                toml::Value::Table(entries.iter().map(|(name, node)| (name.text.clone(), node.to_toml())).collect())
+                toml_table(&mut entries.iter().map(|(name, node)| (name.text.clone(), node.to_toml())))
             }
         }
     }
@@ -170,6 +170,15 @@ fn single_path(mut table: &DeTable<'_>) -> Option<Vec<String>> {
     }
 }
 
+/// A TOML table of these entries. They are put in one by one, since collecting them needs the code of a sort.
+pub(super) fn toml_table(entries: &mut dyn Iterator<Item = (String, toml::Value)>) -> toml::Value {
+    let mut table = toml::Table::new();
+    for (name, value) in entries {
+        table.insert(name, value);
+    }
+    toml::Value::Table(table)
+}
+
 /// A value given by the program itself, such as a flag's.
 pub(super) fn from_value(value: &toml::Value, at: &Origin) -> Data {
     let node = |value| Node { data: from_value(value, at), at: at.clone() };
@@ -189,8 +198,8 @@ pub(super) fn from_value(value: &toml::Value, at: &Origin) -> Data {
 
 fn table_data(table: &DeTable<'_>, place: &dyn Fn(usize) -> Origin) -> Data {
     let mut entries: Vec<_> = table.iter().collect();
-    // File order, whatever order the parser keeps.
-    entries.sort_by_key(|(name, _)| name.span().start);
+    // File order, whatever order the parser keeps; no two names begin at the same place.
+    entries.sort_unstable_by_key(|(name, _)| name.span().start);
     let entry = |(name, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
         let name: &Spanned<std::borrow::Cow<'_, str>> = name;
         (Name { text: name.get_ref().to_string(), at: place(name.span().start) }, spanned(value, place))

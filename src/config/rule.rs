@@ -1,23 +1,18 @@
 //! The rule of a key: how its value is read, and where it goes.
 //!
-//! Keeps true: a key has one rule, whichever layer it stands in, and the JSON Schema says the same; a value that was set
-//! leaves its origin and what it was; tables merge key by key, a list of `+x` and `-x` edits, lists of prohibitions
-//! grow, everything else replaces; a key with nothing behind it is checked like any other before it is refused.
+//! Keeps true: a key has one rule, whichever layer it stands in, and the JSON Schema says the same. What depends on the
+//! type that is set into is small, because there is one copy of it for every type; the rest goes by [`Head`] and
+//! [`Given`].
 //!
-//! Must not know: the keys themselves, the text of values.
+//! Must not know: the keys themselves, how a value is read, the text of values.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::error::{ConfigError, Origin};
-use super::layer::Layer;
-use super::node::{Name, Node};
-use super::read::{KeyName, Read, later, quoted, texts};
-use super::secret::{hides, holds_text, url_hides};
+use super::given::{Given, Taken};
 use super::settings::ApiKey;
-use super::written::Shown;
 
 /// A key of a table `T` is set into, and how its value is read.
 pub(super) struct Key<T> {
@@ -117,261 +112,177 @@ pub(super) enum Rule<T> {
     },
 }
 
-/// What is kept of a value that was set.
-enum Kept {
-    /// What was written, as it was written.
-    Written,
-    Value(toml::Value),
-    Hidden,
-    /// Every entry is kept by itself.
-    Entries,
+/// What there is to know of a key without the type it is set into.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    /// Dotted, relative to the table.
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) now: Now,
 }
 
-impl<T> Key<T> {
-    /// Sets the value, or reports what is wrong with it.
-    pub(super) fn apply(&self, layer: &mut Layer<'_>, target: &mut T, key: &str, name: &Name, node: Node) {
-        let at = node.at.clone();
-        let written = node.clone().settle(self.rule.takes_text()).to_toml();
-        let kept = match self.rule.set(layer, target, key, node) {
-            Ok(kept) => kept,
-            Err(error) => return layer.errors.push(error),
-        };
-        if let Some(error) = self.refusal(key, name, &at, &written) {
-            return layer.errors.push(error);
-        }
-        let shown = match kept {
-            Kept::Written => Some(Shown::open(written)),
-            Kept::Value(value) => Some(Shown::open(value)),
-            Kept::Hidden => Some(Shown::hidden(written)),
-            Kept::Entries => None,
-        };
-        layer.keep(key, at, shown);
-    }
+/// A [`Rule`] without where the value goes.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Text,
+    Url,
+    Prompt,
+    Prompts,
+    Specs,
+    Word(&'static [&'static str]),
+    Words(&'static [&'static str]),
+    OneOrMore(&'static [&'static str]),
+    Bool,
+    Count { min: u32, max: u32 },
+    Level { min: i64, max: i64 },
+    Number,
+    Duration,
+    Size { min: u64, max: u64 },
+    List,
+    Edits,
+    Grow,
+    Rules,
+    When,
+    Codes { min: u8, max: u8 },
+    Variables,
+    Program,
+    Argv,
+    ArgvOrShell,
+    Template,
+    Parameters,
+    ParametersFile,
+    Params,
+    Imports,
+    Path,
+    ApiKey,
+    Headers,
+    Open { own: &'static [&'static str] },
+}
 
-    /// Why a value that is right cannot be used yet.
-    fn refusal(&self, key: &str, name: &Name, at: &Origin, written: &toml::Value) -> Option<ConfigError> {
-        match self.now {
-            Now::Yes => None,
-            Now::No => Some(later(key, name.at.clone())),
-            Now::Words(words) => {
-                let word = written.as_str().unwrap_or_default();
-                (!words.contains(&word)).then(|| later(&format!("{key} = {word:?}"), at.clone()))
-            }
-        }
+/// A table that is read into, whatever type it is of.
+pub(super) struct Table<'a> {
+    pub(super) keys: &'a [Head],
+    /// Reads a value by the rule of one of `keys`, the one at this place, and sets it.
+    pub(super) set: &'a mut dyn FnMut(usize, Given<'_, '_>) -> Taken<()>,
+}
+
+/// The heads of the keys of a table.
+pub(super) fn heads<T>(keys: &[Key<T>]) -> Vec<Head> {
+    keys.iter().map(|key| Head { name: key.name, kind: key.rule.kind(), now: key.now }).collect()
+}
+
+/// Reads a value by the rule of the key at a place, and sets it.
+pub(super) fn set<T>(keys: &[Key<T>], target: &mut T, place: usize, given: Given<'_, '_>) -> Taken<()> {
+    keys.get(place).map_or(Ok(()), |key| key.rule.set(target, given))
+}
+
+impl Kind {
+    /// Whether text from a variable or a flag stays text, whatever it looks like.
+    pub(super) fn takes_text(self) -> bool {
+        matches!(
+            self,
+            Self::Text
+                | Self::Url
+                | Self::Prompt
+                | Self::Prompts
+                | Self::Specs
+                | Self::Word(_)
+                | Self::OneOrMore(_)
+                | Self::Edits
+                | Self::When
+                | Self::Program
+                | Self::ArgvOrShell
+                | Self::Path
+                | Self::ApiKey
+                | Self::ParametersFile
+        )
     }
 }
 
 impl<T> Rule<T> {
-    /// Whether text from a variable or a flag stays text, whatever it looks like.
-    fn takes_text(&self) -> bool {
-        matches!(
-            self,
-            Self::Text(_)
-                | Self::Url(_)
-                | Self::Prompt(_)
-                | Self::Prompts(_)
-                | Self::Specs(_)
-                | Self::Word(..)
-                | Self::OneOrMore(..)
-                | Self::Edits(_)
-                | Self::When(_)
-                | Self::Program(_)
-                | Self::ArgvOrShell(_)
-                | Self::Path(_)
-                | Self::ApiKey(_)
-                | Self::ParametersFile(_)
-        )
-    }
-
-    fn set(&self, layer: &mut Layer<'_>, target: &mut T, shown: &str, node: Node) -> Read<Kept> {
-        let key = KeyName(shown);
-        let table = matches!(
-            self,
-            Self::Variables(_) | Self::Parameters(_) | Self::Params(_) | Self::Headers(_) | Self::Open { .. }
-        );
-        if table {
-            return self.set_table(layer, target, shown, node);
+    fn kind(&self) -> Kind {
+        match *self {
+            Self::Text(_) => Kind::Text,
+            Self::Url(_) => Kind::Url,
+            Self::Prompt(_) => Kind::Prompt,
+            Self::Prompts(_) => Kind::Prompts,
+            Self::Specs(_) => Kind::Specs,
+            Self::Word(words, _) => Kind::Word(words),
+            Self::Words(words, _) => Kind::Words(words),
+            Self::OneOrMore(words, _) => Kind::OneOrMore(words),
+            Self::Bool(_) => Kind::Bool,
+            Self::Count { min, max, .. } => Kind::Count { min, max },
+            Self::Level { min, max, .. } => Kind::Level { min, max },
+            Self::Number(_) => Kind::Number,
+            Self::Duration(_) => Kind::Duration,
+            Self::Size { min, max, .. } => Kind::Size { min, max },
+            Self::List(_) => Kind::List,
+            Self::Edits(_) => Kind::Edits,
+            Self::Grow(_) => Kind::Grow,
+            Self::Rules(_) => Kind::Rules,
+            Self::When(_) => Kind::When,
+            Self::Codes { min, max, .. } => Kind::Codes { min, max },
+            Self::Variables(_) => Kind::Variables,
+            Self::Program(_) => Kind::Program,
+            Self::Argv(_) => Kind::Argv,
+            Self::ArgvOrShell(_) => Kind::ArgvOrShell,
+            Self::Template(_) => Kind::Template,
+            Self::Parameters(_) => Kind::Parameters,
+            Self::ParametersFile(_) => Kind::ParametersFile,
+            Self::Params(_) => Kind::Params,
+            Self::Imports(_) => Kind::Imports,
+            Self::Path(_) => Kind::Path,
+            Self::ApiKey(_) => Kind::ApiKey,
+            Self::Headers(_) => Kind::Headers,
+            Self::Open { own, .. } => Kind::Open { own },
         }
-        match self {
-            Self::Text(set) => set(target, key.text(node)?.0),
-            Self::Url(set) => {
-                let (url, _) = key.text(node)?;
-                let hidden = url_hides(&url);
-                set(target, url);
-                return Ok(if hidden { Kept::Hidden } else { Kept::Written });
-            }
-            Self::Specs(set) => set(target, key.specs(node)?),
-            Self::Word(words, set) => {
-                let (word, at) = key.text(node)?;
-                set(target, key.word(words, &word, &at)?);
-            }
-            Self::Words(words, set) => set(target, &key.words(words, &key.list(node.settle(false))?)?),
-            Self::OneOrMore(words, set) => set(target, &key.words(words, &key.one_or_more(node)?)?),
-            Self::Bool(set) => set(target, key.bool(node)?),
-            Self::Count { min, max, set } => set(target, key.whole(node, *min, *max)?),
-            Self::Level { min, max, set } => set(target, key.whole(node, *min, *max)?),
-            Self::Number(set) => set(target, key.number(node)?),
-            Self::Duration(set) => set(target, key.duration(node)?),
-            Self::Size { min, max, set } => set(target, key.size(node, *min, *max)?),
-            Self::Codes { min, max, set } => set(target, key.codes(node, *min, *max)?),
-            Self::Rules(set) => set(target, key.rules(node)?),
-            Self::When(set) => set(target, key.when(node)?),
-            Self::List(set) => set(target, texts(key.list(node.settle(false))?)),
-            Self::Template(set) => set(target, key.template(node)?),
-            Self::ApiKey(set) => {
-                let (api_key, hidden) = key.api_key(layer.source.private, node)?;
-                set(target, api_key);
-                return Ok(if hidden { Kept::Hidden } else { Kept::Written });
-            }
-            Self::Edits(list) => {
-                let list = list(target);
-                key.edit(list, node)?;
-                return Ok(Kept::Value(strings(list)));
-            }
-            Self::Grow(list) => {
-                let list = list(target);
-                let more = texts(key.list(node.settle(false))?);
-                let new: Vec<String> = more.into_iter().filter(|item| !list.contains(item)).collect();
-                list.extend(new);
-                return Ok(Kept::Value(strings(list)));
-            }
-            _ => return self.set_place(layer, target, shown, node),
-        }
-        Ok(Kept::Written)
     }
 
-    /// Values that depend on where the layer stands.
-    fn set_place(&self, layer: &mut Layer<'_>, target: &mut T, shown: &str, node: Node) -> Read<Kept> {
-        let key = KeyName(shown);
-        let value = match self {
-            Self::Prompt(set) => {
-                let (text, at) = key.text(node)?;
-                let (text, value) = key.prompt(layer, text, &at)?;
-                set(target, text);
-                toml::Value::String(value)
-            }
-            Self::Prompts(set) => {
-                let read: Read<Vec<(String, String)>> =
-                    key.one_or_more(node)?.into_iter().map(|(text, at)| key.prompt(layer, text, &at)).collect();
-                let (list, values): (Vec<String>, Vec<String>) = read?.into_iter().unzip();
-                set(target, list);
-                strings(&values)
-            }
-            Self::Path(set) => {
-                let (path, at) = key.text(node)?;
-                let path = if path.is_empty() { None } else { Some(key.path(layer, &path, &at)?) };
-                let value = path.as_ref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
-                set(target, path);
-                toml::Value::String(value)
-            }
-            Self::Program(set) => {
-                let (program, at) = key.text(node)?;
-                let program = key.program(layer, program, &at)?;
-                set(target, program.clone());
-                toml::Value::String(program)
-            }
-            Self::Argv(set) => {
-                let argv = key.argv(layer, node)?;
-                let value = strings(&argv);
-                set(target, argv);
-                value
-            }
-            Self::ArgvOrShell(set) => {
-                let (argv, value) = key.argv_or_shell(layer, node)?;
-                set(target, argv);
-                value
-            }
-            Self::ParametersFile(set) => {
-                let (path, at) = key.text(node)?;
-                let (schema, path) = key.parameters_file(layer, &path, &at)?;
-                set(target, schema);
-                toml::Value::String(path)
-            }
-            Self::Imports(set) => {
-                let list = key.list(node.settle(false))?;
-                let read: Read<Vec<(Vec<u8>, String)>> =
-                    list.into_iter().map(|(path, at)| key.import(layer, &path, &at)).collect();
-                let (files, paths): (Vec<Vec<u8>>, Vec<String>) = read?.into_iter().unzip();
-                set(target, files);
-                strings(&paths)
-            }
-            _ => return Ok(Kept::Written),
-        };
-        Ok(Kept::Value(value))
-    }
-
-    /// Values that are tables; they are merged with what is there.
-    fn set_table(&self, layer: &mut Layer<'_>, target: &mut T, shown: &str, node: Node) -> Read<Kept> {
-        let key = KeyName(shown);
-        match self {
+    /// Reads a value and sets it.
+    fn set(&self, target: &mut T, given: Given<'_, '_>) -> Taken<()> {
+        match *self {
+            Self::Text(set) => set(target, given.text()?),
+            Self::Url(set) => set(target, given.url()?),
+            Self::Prompt(set) => set(target, given.prompt()?),
+            Self::Prompts(set) => set(target, given.prompts()?),
+            Self::Specs(set) => set(target, given.specs()?),
+            Self::Word(words, set) => set(target, given.word(words)?),
+            Self::Words(words, set) => set(target, &given.words(words)?),
+            Self::OneOrMore(words, set) => set(target, &given.one_or_more(words)?),
+            Self::Bool(set) => set(target, given.bool()?),
+            Self::Count { min, max, set } => set(target, given.count(min, max)?),
+            Self::Level { min, max, set } => set(target, given.level(min, max)?),
+            Self::Number(set) => set(target, given.number()?),
+            Self::Duration(set) => set(target, given.duration()?),
+            Self::Size { min, max, set } => set(target, given.size(min, max)?),
+            Self::List(set) => set(target, given.list()?),
+            Self::Edits(list) => given.edit(list(target))?,
+            Self::Grow(list) => given.grow(list(target))?,
+            Self::Rules(set) => set(target, given.rules()?),
+            Self::When(set) => set(target, given.when()?),
+            Self::Codes { min, max, set } => set(target, given.codes(min, max)?),
             Self::Variables(set) => {
-                for (name, text, at) in key.variables(node)? {
-                    let value = toml::Value::String(text.clone());
-                    let value = if hides(&name, &text) { Shown::hidden(value) } else { Shown::open(value) };
-                    layer.keep(&format!("{shown}.{}", quoted(&name)), at, Some(value));
+                for (name, text) in given.variables()? {
                     set(target, name, text);
                 }
-                Ok(Kept::Entries)
             }
+            Self::Program(set) => set(target, given.program()?),
+            Self::Argv(set) => set(target, given.argv()?),
+            Self::ArgvOrShell(set) => set(target, given.argv_or_shell()?),
+            Self::Template(set) => set(target, given.template()?),
+            Self::Parameters(set) => set(target, given.parameters()?),
+            Self::ParametersFile(set) => set(target, given.parameters_file()?),
+            Self::Params(set) => set(target, given.params()?),
+            Self::Imports(set) => set(target, given.imports()?),
+            Self::Path(set) => set(target, given.path()?),
+            Self::ApiKey(set) => set(target, given.api_key()?),
             Self::Headers(set) => {
-                for (header, text, at) in key.headers(node)? {
-                    let value = text.clone().map_or(toml::Value::Boolean(false), toml::Value::String);
-                    let hidden = text.as_deref().is_some_and(holds_text);
-                    let value = if hidden { Shown::hidden(value) } else { Shown::open(value) };
-                    let header_key = format!("{shown}.{}", quoted(&header));
-                    layer.forget_alike(&header_key);
-                    layer.keep(&header_key, at, Some(value));
+                for (header, text) in given.headers()? {
                     set(target, &header, text);
                 }
-                Ok(Kept::Entries)
             }
-            Self::Open { own, map } => {
-                let map = map(target);
-                merge(map, key.object(own, node)?);
-                Ok(Kept::Value(from_json(&Value::Object(map.clone()))))
-            }
-            Self::Parameters(set) => {
-                set(target, key.parameters(node)?);
-                Ok(Kept::Written)
-            }
-            Self::Params(set) => {
-                set(target, key.params(node)?);
-                Ok(Kept::Written)
-            }
-            _ => Ok(Kept::Written),
+            Self::Open { own, map } => given.merge(own, map(target))?,
         }
-    }
-}
-
-fn strings(list: &[String]) -> toml::Value {
-    toml::Value::Array(list.iter().cloned().map(toml::Value::String).collect())
-}
-
-/// JSON that came from TOML, so it holds no null.
-fn from_json(value: &Value) -> toml::Value {
-    match value {
-        Value::Null => toml::Value::String(String::new()),
-        Value::Bool(value) => toml::Value::Boolean(*value),
-        Value::Number(number) => match number.as_i64() {
-            Some(whole) => toml::Value::Integer(whole),
-            None => toml::Value::Float(number.as_f64().unwrap_or_default()),
-        },
-        Value::String(text) => toml::Value::String(text.clone()),
-        Value::Array(items) => toml::Value::Array(items.iter().map(from_json).collect()),
-        Value::Object(map) => {
-            toml::Value::Table(map.iter().map(|(name, value)| (name.clone(), from_json(value))).collect())
-        }
-    }
-}
-
-/// Merges objects key by key, deeply; everything else replaces.
-fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
-    for (key, value) in from {
-        match (into.get_mut(&key), value) {
-            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
-            (_, value) => {
-                into.insert(key, value);
-            }
-        }
+        Ok(())
     }
 }

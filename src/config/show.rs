@@ -12,7 +12,7 @@ use super::check::entries;
 use super::error::Origin;
 use super::node::built_in;
 use super::read::{basic, quoted};
-use super::rule::{Key, Now};
+use super::rule::{Head, Now, heads};
 use super::schema::{HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, PROVIDER, PROVIDERS, SETTINGS, TOOL, TOOLS};
 use super::settings::Settings;
 
@@ -32,11 +32,11 @@ pub fn show(settings: &Settings, origins: bool) -> String {
         }
         listing.key(table, key.name);
     }
-    listing.tables(PROVIDERS, PROVIDER);
-    listing.tables(MODELS, MODEL);
-    listing.tables(TOOLS, TOOL);
-    listing.tables(HOOKS, HOOK);
-    listing.tables(MCP_SERVERS, MCP);
+    listing.tables(PROVIDERS, &heads(PROVIDER));
+    listing.tables(MODELS, &heads(MODEL));
+    listing.tables(TOOLS, &heads(TOOL));
+    listing.tables(HOOKS, &heads(HOOK));
+    listing.tables(MCP_SERVERS, &heads(MCP));
     listing.out
 }
 
@@ -110,7 +110,7 @@ impl Listing<'_> {
     }
 
     /// The tables with names of the user's choice.
-    fn tables<T>(&mut self, table: &str, keys: &[Key<T>]) {
+    fn tables(&mut self, table: &str, keys: &[Head]) {
         let names: Vec<String> = entries(&self.settings.written, table).map(|(key, _)| key.to_owned()).collect();
         for entry in names {
             self.header(&entry);

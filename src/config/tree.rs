@@ -8,10 +8,12 @@
 use std::collections::BTreeMap;
 
 use super::error::{ConfigError, ERRORS_SHOWN_MAX};
+use super::given::{Given, apply};
 use super::layer::Layer;
+use super::load::Entries;
 use super::node::{Data, Name, Node};
 use super::read::{later, quoted};
-use super::rule::{Key, Now};
+use super::rule::{Head, Key, Now, Table, heads, set};
 use super::schema::{
     BUILT_IN_TOOLS, HOOK, HOOKS, MCP, MCP_SERVERS, MODEL, MODELS, NAMED, NAMED_LATER, PROFILES, PROVIDER, PROVIDERS,
     SETTINGS, TOOL, TOOLS, Unbuilt,
@@ -29,8 +31,9 @@ const TOOL_NAME_CHARS_MAX: usize = 64;
 const MCP_PREFIX: &str = "mcp__";
 
 /// The top level of a layer: named tables have targets of their own, everything else goes into `settings`.
-pub(super) fn read_root(layer: &mut Layer<'_>, settings: &mut Settings, entries: Vec<(Name, Node)>) {
+pub(super) fn read_root(layer: &mut Layer<'_>, settings: &mut Settings, entries: Entries) {
     let above = layer.prefix.strip_suffix('.').unwrap_or_default().to_owned();
+    let known = heads(SETTINGS);
     for (name, node) in entries {
         let table = join(&above, &name.text);
         match name.text.as_str() {
@@ -46,8 +49,15 @@ pub(super) fn read_root(layer: &mut Layer<'_>, settings: &mut Settings, entries:
                 };
                 layer.errors.push(ConfigError::new(name.at, message));
             }
-            TOOLS => read_tools(layer, &table, settings, &name, node),
-            _ => read_entry(layer, &above, "", SETTINGS, settings, name, node),
+            _ => {
+                let mut set = |place, given: Given<'_, '_>| set(SETTINGS, settings, place, given);
+                let mut target = Table { keys: &known, set: &mut set };
+                if name.text == TOOLS {
+                    read_tools(layer, &table, &mut target, &name, node);
+                } else {
+                    read_entry(layer, &above, "", &mut target, name, node);
+                }
+            }
         }
     }
 }
@@ -65,6 +75,28 @@ fn read_named<T: Default>(
     node: Node,
     keys: &'static [Key<T>],
     mut targets: Option<&mut BTreeMap<String, T>>,
+) {
+    let known = heads(keys);
+    let mut read = |layer: &mut Layer<'_>, key: &str, name: Name, inner: Entries| {
+        let mut unkept = T::default();
+        let target = match &mut targets {
+            Some(targets) => targets.entry(name.text.clone()).or_default(),
+            None => &mut unkept,
+        };
+        let mut set = |place, given: Given<'_, '_>| set(keys, target, place, given);
+        read_inner(layer, key, name, inner, &mut Table { keys: &known, set: &mut set });
+    };
+    each_named(layer, table, name, node, &known, &mut read);
+}
+
+/// Gives `read` every table of a table of tables, but for those that are wrong: the key, the name, and what it holds.
+fn each_named(
+    layer: &mut Layer<'_>,
+    table: &str,
+    name: Name,
+    node: Node,
+    keys: &[Head],
+    read: &mut dyn FnMut(&mut Layer<'_>, &str, Name, Entries),
 ) {
     let node = node.settle(false);
     let Data::Table(entries) = node.data else { return must_be_table(layer, table, &node) };
@@ -86,29 +118,16 @@ fn read_named<T: Default>(
             layer.errors.push(ConfigError::new(entry.at, format!("{key}: {problem}")));
             continue;
         }
-        if refuse_split_name(layer, table, &entry, &inner, keys) {
-            continue;
+        if !refuse_split_name(layer, table, &entry, &inner, keys) {
+            read(layer, &key, entry, inner);
         }
-        let mut unkept = T::default();
-        let target = match &mut targets {
-            Some(targets) => targets.entry(entry.text.clone()).or_default(),
-            None => &mut unkept,
-        };
-        read_inner(layer, &key, entry, inner, keys, target);
     }
 }
 
-fn read_inner<T>(
-    layer: &mut Layer<'_>,
-    key: &str,
-    name: Name,
-    inner: Vec<(Name, Node)>,
-    keys: &'static [Key<T>],
-    target: &mut T,
-) {
+fn read_inner(layer: &mut Layer<'_>, key: &str, name: Name, inner: Entries, target: &mut Table<'_>) {
     layer.keep(key, name.at, None);
     for (name, node) in inner {
-        read_entry(layer, key, "", keys, target, name, node);
+        read_entry(layer, key, "", target, name, node);
     }
 }
 
@@ -135,20 +154,20 @@ fn wrong_name(table: &str, name: &str) -> Option<&'static str> {
 }
 
 /// Settings of tools, and command tools beside them.
-fn read_tools(layer: &mut Layer<'_>, table: &str, settings: &mut Settings, name: &Name, node: Node) {
+fn read_tools(layer: &mut Layer<'_>, table: &str, settings: &mut Table<'_>, name: &Name, node: Node) {
     let node = node.settle(false);
     let Data::Table(entries) = node.data else { return must_be_table(layer, table, &node) };
     for (entry, node) in entries {
-        let is_setting = SETTINGS.iter().filter_map(|key| tools_key(key.name)).any(|known| known == entry.text);
+        let is_setting = settings.keys.iter().filter_map(|key| tools_key(key.name)).any(|known| known == entry.text);
         let ignored = entry.text.starts_with(IGNORED_PREFIX);
         let node = if is_setting || ignored { node } else { node.settle(false) };
         match node.data {
             Data::Table(inner) if !is_setting && !ignored && !entry.text.is_empty() => {
-                read_tool(layer, table, entry, inner);
+                read_tool(layer, table, settings.keys, entry, inner);
             }
             data => {
                 let node = Node { data, at: node.at };
-                read_entry(layer, table, &name.text, SETTINGS, settings, entry, node);
+                read_entry(layer, table, &name.text, settings, entry, node);
             }
         }
     }
@@ -159,7 +178,7 @@ fn tools_key(key: &'static str) -> Option<&'static str> {
     key.strip_prefix(TOOLS)?.strip_prefix('.')?.split('.').next()
 }
 
-fn read_tool(layer: &mut Layer<'_>, table: &str, name: Name, inner: Vec<(Name, Node)>) {
+fn read_tool(layer: &mut Layer<'_>, table: &str, settings: &[Head], name: Name, inner: Entries) {
     let key = format!("{table}.{}", quoted(&name.text));
     if BUILT_IN_TOOLS.contains(&name.text.as_str()) {
         if !inner.is_empty() {
@@ -169,7 +188,7 @@ fn read_tool(layer: &mut Layer<'_>, table: &str, name: Name, inner: Vec<(Name, N
     }
     // Without a command it is rather a table of ours with a mistake in its name.
     let has_command = inner.iter().any(|(name, _)| name.text == "command") || layer.knows(&key);
-    let ours = SETTINGS.iter().filter_map(|key| tools_key(key.name)).chain(BUILT_IN_TOOLS);
+    let ours = settings.iter().filter_map(|key| tools_key(key.name)).chain(BUILT_IN_TOOLS);
     if let (false, Some(near)) = (has_command, nearest(&name.text, ours)) {
         let error = ConfigError::new(name.at, format!("unknown key {key}"));
         layer.errors.push(error.suggest(Some(format!("{table}.{near}"))));
@@ -179,17 +198,12 @@ fn read_tool(layer: &mut Layer<'_>, table: &str, name: Name, inner: Vec<(Name, N
         layer.errors.push(ConfigError::new(name.at, format!("{key}: {problem}")));
         return;
     }
-    read_inner(layer, &key, name, inner, TOOL, &mut Unbuilt);
+    let mut set = |place, given: Given<'_, '_>| set(TOOL, &mut Unbuilt, place, given);
+    read_inner(layer, &key, name, inner, &mut Table { keys: &heads(TOOL), set: &mut set });
 }
 
 /// `[models.qwen3.5]` is a table `5` in a table `qwen3`; nobody means that.
-fn refuse_split_name<T>(
-    layer: &mut Layer<'_>,
-    table: &str,
-    name: &Name,
-    inner: &[(Name, Node)],
-    keys: &'static [Key<T>],
-) -> bool {
+fn refuse_split_name(layer: &mut Layer<'_>, table: &str, name: &Name, inner: &[(Name, Node)], keys: &[Head]) -> bool {
     let known = |part: &str| {
         let heads = keys.iter().filter_map(|key| key.name.split('.').next());
         // A key with a typing mistake is no half of a name.
@@ -216,19 +230,12 @@ fn refuse_split_name<T>(
 }
 
 /// One entry of a table: a key of its own, a table of keys, or a mistake. `shown` and `path` lead to the table, the
-/// one as the user wrote it, the other as `keys` has it.
-fn read_entry<T>(
-    layer: &mut Layer<'_>,
-    shown: &str,
-    path: &str,
-    keys: &'static [Key<T>],
-    target: &mut T,
-    name: Name,
-    node: Node,
-) {
+/// one as the user wrote it, the other as the table's keys have it.
+fn read_entry(layer: &mut Layer<'_>, shown: &str, path: &str, target: &mut Table<'_>, name: Name, node: Node) {
     if name.text.starts_with(IGNORED_PREFIX) {
         return;
     }
+    let keys = target.keys;
     let above = shown;
     let shown = join(shown, &quoted(&name.text));
     let path = join(path, &name.text);
@@ -238,8 +245,8 @@ fn read_entry<T>(
         layer.errors.push(ConfigError::new(name.at, format!("unknown key {shown}")).suggest(meant));
         return;
     }
-    if let Some(key) = keys.iter().find(|key| key.name == path) {
-        return key.apply(layer, target, &shown, &name, node);
+    if let Some(place) = keys.iter().position(|key| key.name == path) {
+        return apply(layer, target, place, &shown, &name, node);
     }
     let inside = format!("{path}.");
     let node = node.settle(false);
@@ -250,7 +257,7 @@ fn read_entry<T>(
             return;
         }
         for (name, node) in entries {
-            read_entry(layer, &shown, &path, keys, target, name, node);
+            read_entry(layer, &shown, &path, target, name, node);
         }
         return;
     }
@@ -263,7 +270,7 @@ fn read_entry<T>(
     layer.errors.push(ConfigError::new(name.at, format!("unknown key {shown}")).suggest(suggestion));
 }
 
-fn nothing_available<T>(keys: &[Key<T>], inside: &str) -> bool {
+fn nothing_available(keys: &[Head], inside: &str) -> bool {
     keys.iter().filter(|key| key.name.starts_with(inside)).all(|key| matches!(key.now, Now::No))
 }
 
@@ -274,7 +281,7 @@ fn join(path: &str, name: &str) -> String {
 /// A key of the same table that looks like this one, else one of this very name in another table, else one there that
 /// looks like it. At the top level a key of this very name in a table comes first; where several tables have one, all
 /// are named.
-fn suggest<T>(prefix: &str, shown: &str, path: &str, name: &str, keys: &'static [Key<T>]) -> Option<String> {
+fn suggest(prefix: &str, shown: &str, path: &str, name: &str, keys: &[Head]) -> Option<String> {
     let parent = path.strip_suffix(name)?;
     let is_root = shown.strip_prefix(prefix) == Some(name);
     let mut siblings: Vec<&str> =
@@ -283,12 +290,12 @@ fn suggest<T>(prefix: &str, shown: &str, path: &str, name: &str, keys: &'static 
         siblings.extend(NAMED);
     }
     siblings.dedup();
-    let last = |key: &Key<T>| key.name.rsplit('.').next().unwrap_or(key.name);
+    let last = |key: &Head| key.name.rsplit('.').next().unwrap_or(key.name);
     let available = || keys.iter().filter(|key| !matches!(key.now, Now::No));
     let elsewhere = |wanted: &str| available().chain(keys).find(|key| last(key) == wanted);
     let above = shown.strip_suffix(path)?;
     if is_root && let Some(found) = elsewhere(name) {
-        let depth = |key: &Key<T>| key.name.matches('.').count();
+        let depth = |key: &Head| key.name.matches('.').count();
         let mut same: Vec<String> = available()
             .filter(|key| last(key) == name && depth(key) == depth(found))
             .map(|key| format!("{above}{}", key.name))

@@ -11,7 +11,7 @@ mod root;
 pub(super) use named::{HOOK, MCP, MODEL, PROVIDER, TOOL, Unbuilt};
 pub(super) use root::SETTINGS;
 
-use super::rule::{Key, Now, Rule};
+use super::rule::{Head, Key, Now, Rule, heads};
 
 pub(super) const PROVIDERS: &str = "providers";
 pub(super) const MODELS: &str = "models";
@@ -49,20 +49,18 @@ pub struct KeyInfo {
 
 /// Every key of the configuration; those of named tables come last. A profile holds any of them.
 pub fn keys() -> Vec<KeyInfo> {
-    let mut all = infos("", SETTINGS, true);
-    all.extend(infos("providers.NAME.", PROVIDER, true));
-    all.extend(infos("models.NAME.", MODEL, true));
-    all.extend(infos("tools.NAME.", TOOL, false));
-    all.extend(infos("hooks.NAME.", HOOK, false));
-    all.extend(infos("mcp.NAME.", MCP, false));
+    let mut all = infos("", &heads(SETTINGS), true);
+    all.extend(infos("providers.NAME.", &heads(PROVIDER), true));
+    all.extend(infos("models.NAME.", &heads(MODEL), true));
+    all.extend(infos("tools.NAME.", &heads(TOOL), false));
+    all.extend(infos("hooks.NAME.", &heads(HOOK), false));
+    all.extend(infos("mcp.NAME.", &heads(MCP), false));
     all
 }
 
-fn infos<T>(prefix: &str, keys: &[Key<T>], built: bool) -> Vec<KeyInfo> {
-    let info = |key: &Key<T>| KeyInfo {
-        key: format!("{prefix}{}", key.name),
-        available: built && !matches!(key.now, Now::No),
-    };
+fn infos(prefix: &str, keys: &[Head], built: bool) -> Vec<KeyInfo> {
+    let info =
+        |key: &Head| KeyInfo { key: format!("{prefix}{}", key.name), available: built && !matches!(key.now, Now::No) };
     keys.iter().map(info).collect()
 }
 
