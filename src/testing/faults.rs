@@ -14,6 +14,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +65,8 @@ struct State {
     /// Side commits of a namespace that are let through, and then no more.
     asides: Vec<(String, usize)>,
     callbacks: Vec<(usize, Callback)>,
+    /// What transactions that were made wait for.
+    holds: Vec<(usize, BoxFuture<'static, ()>)>,
     /// Why nothing more is stored.
     dead: Option<String>,
 }
@@ -117,6 +120,11 @@ impl FaultStore {
     /// Calls this when `TXn` was made, before who asked for it hears of it, and before a kill there.
     pub fn on_commit(&self, n: usize, call: impl FnOnce() + Send + 'static) {
         self.state().callbacks.push((n, Box::new(call)));
+    }
+
+    /// Who asked for `TXn` hears that it was made only behind this, as of a slow disk.
+    pub fn hold(&self, n: usize, until: impl Future<Output = ()> + Send + 'static) {
+        self.state().holds.push((n, Box::pin(until)));
     }
 
     /// Kills the process now.
@@ -247,6 +255,11 @@ impl State {
         let now: Vec<(usize, Callback)> = now;
         now.into_iter().map(|(_, call)| call).collect()
     }
+
+    fn hold_of(&mut self, number: Option<usize>) -> Option<BoxFuture<'static, ()>> {
+        let at = self.holds.iter().position(|(n, _)| Some(*n) == number)?;
+        Some(self.holds.swap_remove(at).1)
+    }
 }
 
 #[async_trait]
@@ -268,14 +281,14 @@ impl Store for FaultStore {
         self.unless_killed().await;
         let is_something = !writes.is_empty();
         let committed = self.inner.commit(writes.clone()).await;
-        let callbacks = {
+        let (callbacks, hold) = {
             let mut state = self.state();
             match &committed {
                 Ok(_) if is_something => state.steps.push(Step::Commit { number: planned.number, writes }),
                 Ok(_) => {}
                 Err(error) => state.dead = Some(error.to_string()),
             }
-            state.callbacks_of(planned.number)
+            (state.callbacks_of(planned.number), state.hold_of(planned.number))
         };
         let woken = !callbacks.is_empty();
         for call in callbacks {
@@ -284,6 +297,9 @@ impl Store for FaultStore {
         if woken {
             // Whoever waited for this moment gets a turn in it.
             tokio::task::yield_now().await;
+        }
+        if let Some(hold) = hold {
+            hold.await;
         }
         if planned.kill_after {
             self.kill();

@@ -32,7 +32,7 @@ use super::watch::Watch;
 use super::world::{Ended, FakeModels, Process, World, baseline, calls, config, echo, say};
 
 /// Waits for something that must not hang. The clock is paused: it moves only where nothing else can.
-async fn in_time<T>(world: &World, work: impl Future<Output = T>) -> T {
+pub(super) async fn in_time<T>(world: &World, work: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;
         done = work => done,
