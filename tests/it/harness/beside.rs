@@ -9,12 +9,18 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use pirn::harness::{Lane, Listener, Options, Registration, RunError};
 use pirn::model::{
-    AssistantBlock, AssistantHead, BlockEvent, CancelCause, Event, Execution, LaneEvent, Status, ToolResultView,
+    AssistantBlock, AssistantHead, BlockEvent, CancelCause, Content, Event, Execution, LaneEvent, Message, Status,
+    ToolResultView,
 };
-use pirn::port::{AssistantEvent, BeforeRequestAnswer, Clock, Ids, Tool, ToolCtx, ToolOutput, ToolSpec};
+use pirn::port::{
+    AssistantEvent, BeforeRequest, BeforeRequestAnswer, BeforeRun, BeforeRunAnswer, BeforeRunEnd, BeforeRunEndAnswer,
+    BeforeTool, BeforeToolAnswer, Clock, HookFailure, HookPoint, Hooks, Ids, Tool, ToolCtx, ToolOutput, ToolSpec,
+    Transformed,
+};
 use pirn::testing::{Act, CountingTool, Reply, RuntimeClock};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::concurrent::in_time;
 use super::invariants::check;
@@ -49,7 +55,11 @@ impl Tool for Acting {
             match word {
                 "steer" => drop(lane.steer("s1").await.unwrap()),
                 "abort" => drop(lane.abort(CancelCause::Int).await.unwrap()),
-                "progress" => drop(ctx.updates.send(ToolResultView::default(), true).await),
+                "progress" => {
+                    // Another text each time.
+                    let content = vec![Content::text(self.clock.monotonic_ms().to_string())];
+                    drop(ctx.updates.send(ToolResultView { content, ..ToolResultView::default() }, true).await);
+                }
                 "keep" => ctx.memos.set("child", json!(7)).await.unwrap(),
                 "recall" => return ToolOutput::text(format!("{:?}", ctx.memos.get("child").await)),
                 "done" => self.done.notify_one(),
@@ -303,6 +313,105 @@ async fn an_abort_that_was_stored_though_it_was_dropped_ends_the_run_with_the_ne
         (Status::Aborted, Some(CancelCause::Int), "u a r")
     );
     assert_eq!((process.lane.inbox().len(), process.provider.count()), (1, 1));
+}
+
+/// Takes a while at one point.
+struct Slow {
+    point: HookPoint,
+    clock: Arc<RuntimeClock>,
+    entered: Notify,
+}
+
+impl Slow {
+    async fn wait<T: Default>(&self) -> Result<T, HookFailure> {
+        self.entered.notify_one();
+        self.clock.sleep(ms(100)).await;
+        Ok(T::default())
+    }
+}
+
+#[async_trait]
+impl Hooks for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn listens(&self, point: HookPoint) -> bool {
+        point == self.point
+    }
+
+    async fn before_run(&self, _: BeforeRun<'_>, _: &CancellationToken) -> Result<BeforeRunAnswer, HookFailure> {
+        self.wait().await
+    }
+
+    async fn transform_context(
+        &self,
+        _: &[Arc<Message>],
+        _: &str,
+        _: &CancellationToken,
+    ) -> Result<Transformed, HookFailure> {
+        self.wait().await
+    }
+
+    async fn before_request(
+        &self,
+        _: BeforeRequest<'_>,
+        _: &CancellationToken,
+    ) -> Result<BeforeRequestAnswer, HookFailure> {
+        self.wait().await
+    }
+
+    async fn before_tool(&self, _: BeforeTool<'_>, _: &CancellationToken) -> Result<BeforeToolAnswer, HookFailure> {
+        self.wait().await
+    }
+
+    async fn before_run_end(
+        &self,
+        _: BeforeRunEnd<'_>,
+        _: &CancellationToken,
+    ) -> Result<BeforeRunEndAnswer, HookFailure> {
+        self.wait().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_that_is_dropped_while_hooks_are_asked_lets_them_be_asked_again() {
+    for point in [
+        HookPoint::BeforeRun,
+        HookPoint::TransformContext,
+        HookPoint::BeforeRequest,
+        HookPoint::BeforeTool,
+        HookPoint::BeforeRunEnd,
+    ] {
+        let world = World::new().await;
+        let hook = Arc::new(Slow { point, clock: world.clock.clone(), entered: Notify::new() });
+        let (slow, watch) = (hook.clone(), Watch::new().shared());
+        let mut script = baseline();
+        script.push(say("more"));
+        let process = world.process_with(script, |options| options.hooks = vec![slow, watch]).await;
+        // The abort waits for its turn while the first hook answers and nobody asks the second one.
+        let abort = async {
+            hook.entered.notified().await;
+            let clock = world.clock.clone();
+            process.faults.hold(process.faults.transactions().len() + 1, async move { clock.sleep(ms(1_000)).await });
+            let dropped = async {
+                world.clock.sleep(ms(10)).await;
+                tokio::select! {
+                    biased;
+                    aborted = process.lane.abort(CancelCause::Int) => panic!("{point:?}: {aborted:?}"),
+                    () = world.clock.sleep(ms(200)) => {}
+                }
+            };
+            let (steered, ()) = tokio::join!(process.lane.steer("s1"), dropped);
+            steered.unwrap();
+        };
+        let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), abort) }).await;
+        assert_eq!(ended.result().status, Status::Completed, "{point:?}");
+        assert_eq!(world.executions.count(), 1, "{point:?}");
+        assert!(world.texts().contains(&"s1".to_owned()) && process.lane.inbox().is_empty(), "{point:?}");
+        assert!(!process.heard.names().contains(&"operation_abort".to_owned()), "{point:?}");
+        check(&world, &[&process]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
