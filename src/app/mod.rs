@@ -105,7 +105,7 @@ pub fn raise(exit: Exit) {
 async fn dispatch(argv: Vec<OsString>, env: &Env, screen: &Screen) -> Exit {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     // Before anything that can take time.
-    let mut signals = match Signals::install() {
+    let mut signals = match Signals::install(&clock) {
         Ok(signals) => signals,
         Err(error) => return screen.fail(internal_record(&format!("no signal handler: {error}")), &*clock).await,
     };

@@ -21,7 +21,7 @@ use super::report::Screen;
 use super::resume::Finished as Told;
 use super::setup::Setup;
 use super::signals::{Signals, cause_of};
-use super::start::{self, Deadline, Ready, Refused, Start};
+use super::start::{self, Begun, Deadline, Ready, Refused, Start};
 use super::verdict::{Verdict, exit_unstored, has_answer};
 use super::{apart, children};
 use crate::cli::RunArgs;
@@ -101,21 +101,8 @@ enum Ended {
 
 impl Running {
     fn new(args: &RunArgs, ready: Ready, signals: Signals, deadline: Deadline) -> Self {
-        let Ready {
-            screen,
-            settings,
-            setup,
-            kept,
-            harness,
-            lane,
-            recovered,
-            cwd,
-            printer,
-            start,
-            then,
-            warnings,
-            files,
-        } = ready;
+        let Ready { screen, settings, setup, kept, begun, cwd, printer, warnings, files } = ready;
+        let Begun { harness, lane, start, then, recovered } = begun;
         Self {
             screen,
             settings,

@@ -7,13 +7,15 @@
 //!
 //! Must not know: what ending a run takes.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::exit::Signal;
 use crate::model::CancelCause;
+use crate::port::Clock;
 use crate::process::unix;
 
 /// Signals that may wait to be read; more than two change nothing.
@@ -25,9 +27,10 @@ pub(super) const SAME: Duration = Duration::from_millis(100);
 
 /// The signals of this process. Made before anything else, so that none is missed.
 pub(super) struct Signals {
-    receiver: mpsc::Receiver<(Signal, Instant)>,
+    /// With the monotonic time at which it was heard.
+    receiver: mpsc::Receiver<(Signal, u64)>,
     /// When the one came that was told first.
-    first: Option<Instant>,
+    first: Option<u64>,
     /// [`Signals::claim`] told the first one before its turn.
     is_claimed: bool,
     _listeners: tokio::task::JoinSet<()>,
@@ -35,7 +38,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Starts to listen. A signal that was ignored when the process started stays ignored (`nohup`).
-    pub(super) fn install() -> std::io::Result<Self> {
+    pub(super) fn install(clock: &Arc<dyn Clock>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let mut listeners = tokio::task::JoinSet::new();
         for (number, kind, name) in [
@@ -48,12 +51,12 @@ impl Signals {
             }
             unix::note(number)?;
             let mut stream = signal(kind)?;
-            let sender = sender.clone();
+            let (sender, clock) = (sender.clone(), Arc::clone(clock));
             listeners.spawn(async move {
                 // Two that come at once wake a listener once, and are one.
                 while stream.recv().await.is_some() {
                     tracing::info!(signal = ?name, "signal");
-                    if sender.send((name, Instant::now())).await.is_err() {
+                    if sender.send((name, clock.monotonic_ms())).await.is_err() {
                         return;
                     }
                 }
@@ -67,7 +70,7 @@ impl Signals {
         loop {
             let Some((signal, came)) = self.receiver.recv().await else { return std::future::pending().await };
             match self.first {
-                Some(first) if came.saturating_duration_since(first) < SAME => {}
+                Some(first) if u128::from(came.saturating_sub(first)) < SAME.as_millis() => {}
                 Some(_) => return signal,
                 None => {
                     self.first = Some(came);

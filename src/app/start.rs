@@ -77,15 +77,9 @@ pub(super) struct Ready {
     pub(super) settings: Settings,
     pub(super) setup: Setup,
     pub(super) kept: Kept,
-    pub(super) harness: Harness,
-    pub(super) lane: Lane,
-    /// A dead process left an operation open.
-    pub(super) recovered: bool,
+    pub(super) begun: Begun,
     pub(super) cwd: PathBuf,
     pub(super) printer: Printer,
-    pub(super) start: Start,
-    /// Messages that follow, each when the run would end.
-    pub(super) then: Vec<String>,
     /// What was odd on the way, each with a word for programs.
     pub(super) warnings: Vec<(&'static str, String)>,
     pub(super) files: Files,
@@ -133,10 +127,6 @@ pub(super) async fn ready(
     let (log, read) = read_files(args, env, screen, signals, deadline).await?;
     deadline.timeout = read.settings.limits.timeout;
     screen.follow(env, &read.settings);
-    if let Chosen::Known(found) = &read.chosen {
-        screen.known.session_id = Some(found.id.clone());
-        screen.known.session_file = Some(found.file.display().to_string());
-    }
     children::depth(env)?;
     // A call that asks for nothing is told so before anything is missed that only a prompt needs, such as a key.
     cli::plan(&args.prompt_request(), cli::stdin_kind()).map_err(Refused::Usage)?;
@@ -147,7 +137,10 @@ pub(super) async fn ready(
         warnings.push(("config", log::NO_FILE.to_owned()));
     }
     let session_id = match &chosen {
-        Chosen::Known(found) => found.id.clone(),
+        Chosen::Known(found) => {
+            screen.known.session_file = Some(found.file.display().to_string());
+            screen.known.session_id.insert(found.id.clone()).clone()
+        }
         Chosen::None | Chosen::New { .. } => ids.next_id(),
     };
     let wanted = Wanted::of(args, &settings, &cwd, &session_id, clock.now_ms());
@@ -160,10 +153,9 @@ pub(super) async fn ready(
         warnings.push(("session", format!("the session works in {}", cwd.display())));
     }
     let stored = kept.as_ref().and_then(|kept| kept.stored.as_ref());
-    // A missing key is told last: it must not hide a mistake in the call or in the prompt.
     let building = Box::pin(setup::build(args, &settings, env, &cwd, stored, &clock, &ids));
-    let building = deadline.within(signals, building).await;
-    let setup = match building.map_err(Refused::Cancelled)? {
+    // A missing key is told last: it must not hide a mistake in the call or in the prompt.
+    let setup = match deadline.within(signals, building).await.map_err(Refused::Cancelled)? {
         Err(error) if error.kind != ErrorKind::Auth => return Err(error.into()),
         setup => setup,
     };
@@ -192,23 +184,8 @@ pub(super) async fn ready(
                 log.mask_with(move |line| masks.text(line).into_owned());
             }
             let files = Files { wanted, answer: outputs.answer, log };
-            let Begun { harness, lane, start, then, recovered } = begun;
             let screen = screen.clone();
-            Ok(Ready {
-                screen,
-                settings,
-                setup,
-                kept,
-                harness,
-                lane,
-                recovered,
-                cwd,
-                printer,
-                start,
-                then,
-                warnings,
-                files,
-            })
+            Ok(Ready { screen, settings, setup, kept, begun, cwd, printer, warnings, files })
         }
         Err(refused) => {
             // Notices may still be queued; they come before the last words.
@@ -328,13 +305,14 @@ async fn to_its_end<T>(
 }
 
 /// An opened session, and how the run begins.
-struct Begun {
-    harness: Harness,
-    lane: Lane,
-    start: Start,
-    /// What follows, each when the run would end.
-    then: Vec<String>,
-    recovered: bool,
+pub(super) struct Begun {
+    pub(super) harness: Harness,
+    pub(super) lane: Lane,
+    pub(super) start: Start,
+    /// Messages that follow, each when the run would end.
+    pub(super) then: Vec<String>,
+    /// A dead process left an operation open.
+    pub(super) recovered: bool,
 }
 
 /// Opens the harness over the session and decides how the run begins.
@@ -366,7 +344,7 @@ async fn begin(
             let next = resume::next(&lane.messages(), lane.tip().as_ref(), result.as_deref(), lane.can_continue());
             let is_over = !matches!(next, Ok(Next::Continue));
             // What is to follow follows an end that is there already.
-            match then.pop_front_if(|_| is_over) {
+            match if is_over { then.pop_front() } else { None } {
                 Some(first) => Start::Prompt(first.into()),
                 None => match next? {
                     Next::Again(finished) => Start::Again(finished),

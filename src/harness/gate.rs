@@ -17,6 +17,8 @@ pub(super) struct Gate {
     token: CancellationToken,
     /// The operation was changed by somebody else than its drive.
     changed: Notify,
+    /// An abort was dropped on its way.
+    given_up: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +40,20 @@ pub(super) struct Underway(Arc<Gate>);
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        self.0.move_from(State::Aborting, State::Open);
+        if self.0.move_from(State::Aborting, State::Open) {
+            self.0.given_up.notify_one();
+        }
     }
 }
 
 impl Gate {
     pub(super) fn new() -> Self {
-        Self { state: watch::Sender::new(State::Open), token: CancellationToken::new(), changed: Notify::new() }
+        Self {
+            state: watch::Sender::new(State::Open),
+            token: CancellationToken::new(),
+            changed: Notify::new(),
+            given_up: Notify::new(),
+        }
     }
 
     /// Asked directly before anything outside starts, without a wait in between. Gives the token that ends it.
@@ -94,14 +103,20 @@ impl Gate {
         self.changed.notified().await;
     }
 
-    fn move_from(&self, from: State, to: State) {
+    /// An abort was dropped on its way since this was last waited for. It may be stored nevertheless.
+    pub(super) async fn given_up(&self) {
+        self.given_up.notified().await;
+    }
+
+    /// Whether it was there.
+    fn move_from(&self, from: State, to: State) -> bool {
         self.state.send_if_modified(|state| {
             let moves = *state == from;
             if moves {
                 *state = to;
             }
             moves
-        });
+        })
     }
 }
 

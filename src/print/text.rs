@@ -57,10 +57,7 @@ impl FollowUps {
     /// The answers in the messages of a run: the last reply before each of them, and the last of all.
     fn answers(&self, messages: &[Arc<Message>]) -> Vec<String> {
         let is_first = |message: &Arc<Message>| self.first_told.as_ref().is_some_and(|told| Arc::ptr_eq(told, message));
-        let of_dead = match self.resumed {
-            true => messages.iter().position(is_first).unwrap_or(messages.len()),
-            false => 0,
-        };
+        let of_dead = if self.resumed { messages.iter().position(is_first).unwrap_or(messages.len()) } else { 0 };
         let mut parts = vec![None];
         for (at, message) in messages.iter().enumerate() {
             // Which of its messages were follow-ups a dead process did not say; they are asked where all is answered.

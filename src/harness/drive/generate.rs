@@ -126,7 +126,13 @@ impl Driver<'_> {
             return Ok(Step::Waiting(Wait::Blocked(Blocked::Credential { provider, variables })));
         }
         let reason = format!("no key for {provider}");
-        self.go_on(|lane, open, facts| Ok((Some(request::pass_over(lane, open, &reason, facts)?), ()))).await?;
+        let without = open.state.leaf.clone();
+        let pass_over = |lane: &LaneMemory, open: &Open, facts: &Facts<'_>| {
+            // A configuration that changed meanwhile may have a key.
+            let same = open.state.leaf == without;
+            Ok((same.then(|| request::pass_over(lane, open, &reason, facts)).transpose()?, ()))
+        };
+        self.go_on(pass_over).await?;
         Ok(Step::Continue)
     }
 

@@ -13,6 +13,7 @@ mod memos;
 mod recover;
 mod tools;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -80,7 +81,12 @@ impl<'a> Driver<'a> {
 
     /// Drives to the end, or to a wait.
     pub(super) async fn run(mut self) -> Result<Outcome, Halt> {
-        let mut ended = self.finish_all().await;
+        let (core, lane, gate) = (self.core, self.lane, Arc::clone(&self.gate));
+        let mut ended = tokio::select! {
+            biased;
+            ended = self.finish_all() => ended,
+            never = hear_aborts(core, lane, &gate) => match never {},
+        };
         if ended.is_ok()
             && let Err(fault) = self.core.bus.flush().await
         {
@@ -437,6 +443,16 @@ fn open(lane: &LaneMemory) -> Result<&Open, Fault> {
 
 fn last_text(message: &Arc<Message>) -> Option<String> {
     message.as_assistant().map(crate::model::AssistantMessage::text).filter(|text| !text.is_empty())
+}
+
+/// Looks whether an abort that was dropped on its way is stored: a job that finds it shuts the gate. What runs for long
+/// has no job of its own to find it.
+async fn hear_aborts(core: &Core, lane: &str, gate: &Gate) -> Infallible {
+    loop {
+        gate.given_up().await;
+        // The drive meets whatever is wrong.
+        let _found = core.job(lane, |_, _| Ok::<_, Halt>((None, ()))).await;
+    }
 }
 
 /// Asks for the end of the open operation of a lane. Returns when that is durable; `None` if none is open.

@@ -1,7 +1,8 @@
 //! The lock of a session: a file beside it that one process holds locked for its life.
 //!
 //! Keeps true: the lock vanishes with the process that holds it, so a killed run leaves nothing to clean up; it is never
-//! taken on the session file itself, whose inode a rewrite replaces; children do not inherit it.
+//! taken on the session file itself, whose inode a rewrite replaces; children do not inherit it; a file of somebody
+//! else's under its name, such as `Cargo.lock` beside `Cargo.jsonl`, is left as it is.
 //!
 //! Must not know: what is in the session file.
 
@@ -20,6 +21,8 @@ pub(super) const TAKE_MS: u64 = 300;
 const TAKE_STEP_MS: u64 = 20;
 /// Bytes of the lock file that are read; it holds a short object.
 const HOLDER_BYTES_MAX: u64 = 16 << 10;
+/// How every holder begins.
+const HOLDER_BEGINS: &[u8] = b"{\"pid\":";
 /// Characters of a command that are told.
 const COMMAND_CHARS_MAX: usize = 200;
 
@@ -85,7 +88,8 @@ impl Lock {
     /// Takes the lock of a session.
     ///
     /// # Errors
-    /// `Busy` when another process holds it after [`TAKE_MS`]; `Io` when there can be no lock here.
+    /// `Busy` when another process holds it after [`TAKE_MS`]; `Io` when there can be no lock here, or something else
+    /// lies in its place.
     pub(super) async fn take(session: &Path, command: &str, clock: &dyn Clock) -> Result<Self, StoreError> {
         let path = lock_path(session);
         for _ in 0..TAKE_MS / TAKE_STEP_MS {
@@ -130,7 +134,11 @@ fn write_holder(file: &mut File, holder: &Holder) -> io::Result<()> {
 fn try_take(path: &Path) -> Result<Option<File>, StoreError> {
     let io = |error: &io::Error| StoreError::Io { file: path.display().to_string(), reason: error.to_string() };
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = file.map_err(|error| io(&error))?;
+    let mut file = file.map_err(|error| io(&error))?;
+    if !is_lock(&mut file).map_err(|error| io(&error))? {
+        let reason = "this file is not the lock of a session: the session file needs another name".to_owned();
+        return Err(StoreError::Io { file: path.display().to_string(), reason });
+    }
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(None),
@@ -141,6 +149,14 @@ fn try_take(path: &Path) -> Result<Option<File>, StoreError> {
         |found: std::fs::Metadata, held: &std::fs::Metadata| found.dev() == held.dev() && found.ino() == held.ino();
     let held = file.metadata().map_err(|error| io(&error))?;
     Ok(std::fs::metadata(path).is_ok_and(|found| is_same(found, &held)).then_some(file))
+}
+
+/// Whether a file is empty or begins like a holder, or like one that was not written to its end.
+fn is_lock(file: &mut File) -> io::Result<bool> {
+    let mut begins = Vec::new();
+    file.rewind()?;
+    file.take(HOLDER_BEGINS.len() as u64).read_to_end(&mut begins)?;
+    Ok(HOLDER_BEGINS.starts_with(&begins))
 }
 
 fn no_locks(path: &Path, error: &io::Error) -> StoreError {
@@ -158,6 +174,27 @@ mod tests {
         let StoreError::Io { file, reason } = error else { panic!("{error}") };
         assert_eq!(file, "/net/s.lock");
         assert!(reason.contains("can not lock files") && reason.contains("session.lock = \"off\""), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_lock_is_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let session = dir.path().join("Cargo.jsonl");
+        for (text, is_taken) in [
+            ("version = 4\n", false),
+            ("{\n  \"nodes\": {}\n}\n", false),
+            ("", true),
+            ("{\"p", true),
+            ("{\"pid\":7,\"host\":null}\n", true),
+        ] {
+            std::fs::write(lock_path(&session), text).unwrap();
+            let taken = Lock::take(&session, "x", &crate::port::SystemClock::new()).await;
+            assert_eq!(taken.is_ok(), is_taken, "{text}: {taken:?}");
+            if !is_taken {
+                assert!(taken.unwrap_err().to_string().contains("another name"), "{text}");
+                assert_eq!(std::fs::read_to_string(lock_path(&session)).unwrap(), text);
+            }
+        }
     }
 
     #[test]

@@ -169,7 +169,7 @@ fn a_file_that_stdout_goes_to_is_2_by_whatever_name_and_is_not_emptied() {
     let pipe = place.at("pipe");
     // What stdout is, as the shell has it, and names for that.
     let to_file = format!(">>{file}");
-    let to_pipe = format!("| cat >&2; exit ${{PIPESTATUS[0]}}");
+    let to_pipe = "| cat >&2; exit ${PIPESTATUS[0]}".to_owned();
     let to_named = format!(">{pipe}");
     let rows = [
         (to_file.as_str(), vec!["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", &file]),

@@ -340,7 +340,7 @@ fn a_signal_behind_the_leaving_makes_no_failure_of_it() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &lock, rustix::fs::Mode::RWXU).unwrap();
     let steering = Pirn::new(["steer", "-s", "known", "once"]).at(&place).spawn();
     let inbox = only(&place).with_extension("inbox");
-    until(|| names(&inbox).iter().any(|name| name.ends_with(".json")));
+    until(|| names(&inbox).iter().any(|name| std::path::Path::new(name).extension().is_some_and(|end| end == "json")));
     steering.signal(Signal::INT);
     std::fs::File::options().write(true).open(&lock).unwrap();
     good(&steering.wait(), "queued for session");

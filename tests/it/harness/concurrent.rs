@@ -1,25 +1,26 @@
 //! What happens beside a run: calls that use their own lane, configurations, faults and ends that come in its middle.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, LocalBoxFuture};
 use futures_util::stream::BoxStream;
 use pirn::harness::{
-    Blocked, Drive, Harness, Input, InvalidMessage, Lane, Options, Outcome, QueueError, RunError, Wait,
+    Blocked, Drive, Harness, Input, InvalidMessage, Lane, Listener, Options, Outcome, QueueError, RunError, Wait,
 };
 use pirn::model::{
-    AssistantBlock, AssistantHead, AssistantMessage, CancelCause, Event, Execution, HandlerKind, InboxKind, LaneConfig,
-    LaneEvent, LaneModel, Message, PendingEntry, QueueMode, Status, StopReason,
+    AssistantBlock, AssistantHead, AssistantMessage, BlockEvent, CancelCause, Event, Execution, HandlerKind, InboxKind,
+    LaneConfig, LaneEvent, LaneModel, Message, PendingEntry, QueueMode, Status, StopReason,
 };
 use pirn::port::{
     AssistantEvent, BeforeRequest, BeforeRequestAnswer, Clock, HookFailure, HookPoint, Hooks, Inbox, LlmRequest,
     Provider, Transformed,
 };
-use pirn::testing::{CountingTool, FaultStore, Reply, ScriptedProvider};
+use pirn::testing::{Act, CountingTool, FaultStore, Reply, ScriptedProvider};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -32,12 +33,14 @@ use super::watch::Watch;
 use super::world::{Ended, FakeModels, Process, World, baseline, calls, config, echo, say};
 
 /// Waits for something that must not hang. The clock is paused: it moves only where nothing else can.
-pub(super) async fn in_time<T>(world: &World, work: impl Future<Output = T>) -> T {
-    tokio::select! {
-        biased;
-        done = work => done,
-        () = world.clock.sleep(Duration::from_secs(600)) => panic!("it waits for ever"),
-    }
+pub(super) fn in_time<'a, T>(world: &'a World, work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = world.clock.sleep(Duration::from_secs(600)) => panic!("it waits for ever"),
+        }
+    })
 }
 
 /// What a call does with its own lane.
@@ -322,8 +325,7 @@ async fn an_abort_that_is_dropped_before_it_is_stored_leaves_the_run_to_its_own_
         // It waits for its turn behind `TXn`, and the run comes as far as it can meanwhile.
         let give_up = async |process: &Process| {
             let mut abort = Box::pin(process.lane.abort(CancelCause::Int));
-            let waits = std::future::poll_fn(|cx| Poll::Ready(abort.as_mut().poll(cx).is_pending())).await;
-            assert!(waits, "behind {n}");
+            assert!(begun(&mut abort).await, "behind {n}");
             let stored = process.faults.transactions().len();
             world.clock.sleep(Duration::from_millis(1)).await;
             assert_eq!(process.faults.transactions().len(), stored, "behind {n}");
@@ -580,6 +582,205 @@ async fn hooks_that_are_registered_in_a_batch_are_asked_from_the_next_request_on
         let request = ["before_request", "after_response"];
         let expected = [&request[..], &["before_tool c3", "after_tool c3"], &request, &["before_run_end"]].concat();
         assert_eq!(watch.asked(), expected, "{execution:?}");
+        check(&world, &[&process]);
+    }
+}
+
+/// Polls something once, and tells whether it waits.
+async fn begun<T>(work: &mut Pin<Box<impl Future<Output = T>>>) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_pending())).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_that_is_due_while_a_new_configuration_is_being_stored_is_not_made() {
+    let world = World::new().await;
+    let process = world.process(vec![err("503 overloaded"), say("ok")]).await;
+    let configure = async |process: &Process| {
+        world.clock.sleep(Duration::from_millis(5)).await;
+        // It keeps the line from `TX6` on, over the end of the wait.
+        process.faults.on_commit(6, || {});
+        let mut configured = Box::pin(process.lane.configure(config("m2")));
+        assert!(begun(&mut configured).await);
+        world.clock.sleep(Duration::from_millis(20)).await;
+        assert_eq!((process.faults.transactions().len(), process.provider.count()), (6, 1));
+        configured.await.unwrap();
+    };
+    let result = in_time(&world, process.prompt_and(5, configure)).await.result();
+    assert_eq!((result.status, world.tree().as_str()), (Status::Completed, "u a!err a"));
+    assert_eq!(models(&process), ["m1", "m2"]);
+    let retries: Vec<String> = told(&process).into_iter().filter(|word| word.starts_with("retry_")).collect();
+    assert_eq!(retries, ["retry_scheduled{2,4,10}", "retry_end{1,false}"]);
+    check(&world, &[&process]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_with_a_key_that_comes_while_a_model_without_one_is_passed_over_is_asked() {
+    let world = World::new().await;
+    let process = world
+        .process_with(vec![say("ok")], |options| {
+            options.models = Arc::new(FakeModels { keyless: vec!["fake".to_owned()], gone: Vec::new() });
+            options.settings.fallbacks = vec![other("p3", "m3")];
+        })
+        .await;
+    let configure = async |process: &Process| process.lane.configure(other("p2", "m2")).await.unwrap();
+    let result = in_time(&world, process.prompt_and(3, configure)).await.result();
+    assert_eq!((result.status, world.tree().as_str()), (Status::Completed, "u a"));
+    assert_eq!(models(&process), ["m2"]);
+    check(&world, &[&process]);
+}
+
+/// Does something at the first event that it waits for.
+struct AtEvent {
+    is_it: fn(&Event) -> bool,
+    lane: OnceLock<Lane>,
+    /// The event has come.
+    came: Notify,
+    /// It may go on.
+    go: Notify,
+}
+
+impl AtEvent {
+    fn new(is_it: fn(&Event) -> bool) -> Arc<Self> {
+        Arc::new(Self { is_it, lane: OnceLock::new(), came: Notify::new(), go: Notify::new() })
+    }
+}
+
+#[async_trait]
+impl Listener for AtEvent {
+    async fn on_event(&self, told: &LaneEvent) {
+        if (self.is_it)(&told.event) {
+            self.came.notify_one();
+            self.go.notified().await;
+            self.lane.get().unwrap().steer("heard").await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_may_wait_for_a_call_that_runs_beside_the_one_it_hears_of() {
+    let is_it = |event: &Event| matches!(event, Event::ToolEnd { tool_call_id, .. } if tool_call_id == "c2");
+    let (world, listener) = (World::new().await, AtEvent::new(is_it));
+    let of_tool = Arc::clone(&listener);
+    let waiting = CountingTool::echo().counted(&world.executions).awaiting(move || {
+        let listener = Arc::clone(&of_tool);
+        Box::pin(async move {
+            listener.came.notified().await;
+            listener.lane.get().unwrap().steer("called").await.unwrap();
+            listener.go.notify_one();
+        })
+    });
+    let script = vec![calls(vec![echo("c1", "v"), boom("c2")]), say("one"), say("two")];
+    let process = world
+        .process_with(script, |options| {
+            options.tools[0] = Arc::new(waiting);
+            options.settings.steering_mode = QueueMode::All;
+        })
+        .await;
+    assert!(listener.lane.set(process.lane.clone()).is_ok());
+    process.harness.subscribe(listener.clone()).forever();
+    assert_eq!(in_time(&world, process.prompt("go")).await.result().status, Status::Completed);
+    assert_eq!(world.texts(), ["go", "", "v", "boomed", "called", "heard", "one"]);
+    check(&world, &[&process]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_may_steer_while_a_batch_of_frames_waits_for_the_line() {
+    let is_it = |event: &Event| matches!(event, Event::MessageUpdate { event: BlockEvent::TextDelta(text), .. } if text == "late");
+    let (world, listener) = (World::new().await, AtEvent::new(is_it));
+    let head =
+        AssistantHead { api: "fake-api".to_owned(), provider: "fake".to_owned(), model: "m1".to_owned(), timestamp: 0 };
+    let mut message = AssistantMessage::pending(&head);
+    message.content = vec![AssistantBlock::text("early late")];
+    message.stop_reason = StopReason::Stop;
+    let block = |event| Act::Emit(AssistantEvent::Block { index: 0, event });
+    let slowly = Reply::raw(vec![
+        Act::Emit(AssistantEvent::Start(head)),
+        block(BlockEvent::TextStart),
+        block(BlockEvent::TextDelta("early ".to_owned())),
+        // Frames are due before it is over.
+        Act::Sleep(Duration::from_secs(1)),
+        block(BlockEvent::TextDelta("late".to_owned())),
+        block(BlockEvent::TextEnd { content: "early late".to_owned(), signature: None }),
+        Act::Emit(AssistantEvent::End(Box::new(message))),
+    ]);
+    let process =
+        world.process_with(vec![slowly, say("two")], |options| options.settings.steering_mode = QueueMode::All).await;
+    assert!(listener.lane.set(process.lane.clone()).is_ok());
+    process.harness.subscribe(listener.clone()).forever();
+    let steer = async {
+        world.clock.sleep(Duration::from_millis(10)).await;
+        // It keeps the line from `TX5` on, until the late text is heard.
+        process.faults.on_commit(5, || {});
+        let mut steered = Box::pin(process.lane.steer("beside"));
+        assert!(begun(&mut steered).await);
+        listener.came.notified().await;
+        listener.go.notify_one();
+        steered.await.unwrap();
+    };
+    let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), steer) }).await;
+    assert_eq!(ended.result().status, Status::Completed);
+    assert_eq!(world.texts(), ["go", "early late", "beside", "heard", "two"]);
+    assert!(process.faults.story().iter().any(|line| line.starts_with("side ")), "frames were kept");
+    check(&world, &[&process]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_starts_and_its_progress_is_kept_while_another_call_holds_the_line() {
+    let started = vec![echo("c1", "v"), boom("c2"), boom("c3")];
+    for (name, batch, tree) in
+        [("progress", vec![echo("c1", "v"), boom("c2")], "u a r r u a"), ("a start", started, "u a r r r u a")]
+    {
+        let is_start = batch.len() == 3;
+        let (world, stored, lane) = (World::new().await, Arc::new(Notify::new()), Arc::new(OnceLock::<Lane>::new()));
+        let (of_tool, awaited, clock) = (Arc::clone(&lane), Arc::clone(&stored), world.clock.clone());
+        let holding = CountingTool::echo().counted(&world.executions).awaiting(move || {
+            let (lane, awaited, clock) = (of_tool.get().unwrap().clone(), Arc::clone(&awaited), clock.clone());
+            Box::pin(async move {
+                if is_start {
+                    awaited.notified().await;
+                }
+                let mut steered = Box::pin(lane.steer("s1"));
+                assert!(begun(&mut steered).await);
+                clock.sleep(Duration::from_millis(10)).await;
+                steered.await.unwrap();
+            })
+        });
+        let boom = CountingTool::boom().counted(&world.executions).checkpoint("half");
+        let process = world
+            .process_with(vec![calls(batch), say("one")], |options| {
+                options.tools[0] = Arc::new(holding);
+                options.tools[1] = Arc::new(boom);
+                options.limits.max_parallel = 2;
+            })
+            .await;
+        assert!(lane.set(process.lane.clone()).is_ok());
+        // What the call queues, or the outcome of the second one, behind which the third may start.
+        process.faults.on_commit(8, move || stored.notify_one());
+        let result = in_time(&world, process.prompt("go")).await.result();
+        assert_eq!((result.status, world.tree().as_str()), (Status::Completed, tree), "{name}");
+        check(&world, &[&process]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_that_is_dropped_behind_its_commit_ends_the_run() {
+    for (reply, n, tree) in [(half(), 5, "u a!ab"), (calls(vec![slow("c1")]), 7, "u a r")] {
+        let world = World::new().await;
+        let process = world.process(vec![reply, say("never")]).await;
+        let dropped = async {
+            tokio::select! {
+                () = world.executions.begun(1) => {}
+                () = process.provider.stalled(1) => {}
+            }
+            // Nobody hears that it is stored.
+            process.faults.on_commit(n, || {});
+            assert!(begun(&mut Box::pin(process.lane.abort(CancelCause::Int))).await);
+            assert_eq!(world.state()["control"]["status"], "cancel_requested", "{tree}");
+        };
+        let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), dropped) }).await;
+        let result = ended.result();
+        assert_eq!((result.status, result.cause), (Status::Aborted, Some(CancelCause::Int)), "{tree}");
+        assert_eq!((world.tree().as_str(), process.provider.count()), (tree, 1));
         check(&world, &[&process]);
     }
 }
