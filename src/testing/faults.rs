@@ -62,11 +62,13 @@ struct State {
     asked: usize,
     asked_syncs: usize,
     faults: Vec<Fault>,
-    /// Side commits of a namespace that are let through, and then no more.
+    /// Side commits of a namespace that are let through, and then no more; of another one none is.
     asides: Vec<(String, usize)>,
+    broken_asides: Vec<String>,
     callbacks: Vec<(usize, Callback)>,
     /// What transactions that were made wait for.
     holds: Vec<(usize, BoxFuture<'static, ()>)>,
+    side_holds: Vec<(String, BoxFuture<'static, ()>)>,
     /// Why nothing more is stored.
     dead: Option<String>,
 }
@@ -112,6 +114,11 @@ impl FaultStore {
         self.state().faults.push(Fault::FailCommit(n));
     }
 
+    /// The next side commit with this namespace fails as [`FaultStore::fail_commit`] says.
+    pub fn fail_side(&self, namespace: &str) {
+        self.state().broken_asides.push(namespace.to_owned());
+    }
+
     /// The n-th barrier fails with an error of the system; nothing is stored behind it.
     pub fn fail_sync(&self, n: usize) {
         self.state().faults.push(Fault::FailSync(n));
@@ -125,6 +132,11 @@ impl FaultStore {
     /// Who asked for `TXn` hears that it was made only behind this, as of a slow disk.
     pub fn hold(&self, n: usize, until: impl Future<Output = ()> + Send + 'static) {
         self.state().holds.push((n, Box::pin(until)));
+    }
+
+    /// The same of the next side commit with this namespace.
+    pub fn hold_side(&self, namespace: &str, until: impl Future<Output = ()> + Send + 'static) {
+        self.state().side_holds.push((namespace.to_owned(), Box::pin(until)));
     }
 
     /// Kills the process now.
@@ -215,7 +227,8 @@ impl State {
         }
         if !counts(writes) {
             let kill_after = self.is_last_aside(writes);
-            return Planned { number: None, kill_before: false, kill_after, fails: false };
+            let fails = self.broken_asides.iter().any(|namespace| is_side_of(writes, namespace));
+            return Planned { number: None, kill_before: false, kill_after, fails };
         }
         self.asked += 1;
         let n = self.asked;
@@ -256,9 +269,13 @@ impl State {
         now.into_iter().map(|(_, call)| call).collect()
     }
 
-    fn hold_of(&mut self, number: Option<usize>) -> Option<BoxFuture<'static, ()>> {
-        let at = self.holds.iter().position(|(n, _)| Some(*n) == number)?;
-        Some(self.holds.swap_remove(at).1)
+    fn hold_of(&mut self, number: Option<usize>, writes: &[Write]) -> Option<BoxFuture<'static, ()>> {
+        if let Some(number) = number {
+            let at = self.holds.iter().position(|(n, _)| *n == number)?;
+            return Some(self.holds.swap_remove(at).1);
+        }
+        let at = self.side_holds.iter().position(|(namespace, _)| is_side_of(writes, namespace))?;
+        Some(self.side_holds.swap_remove(at).1)
     }
 }
 
@@ -283,12 +300,13 @@ impl Store for FaultStore {
         let committed = self.inner.commit(writes.clone()).await;
         let (callbacks, hold) = {
             let mut state = self.state();
+            let hold = state.hold_of(planned.number, &writes);
             match &committed {
                 Ok(_) if is_something => state.steps.push(Step::Commit { number: planned.number, writes }),
                 Ok(_) => {}
                 Err(error) => state.dead = Some(error.to_string()),
             }
-            (state.callbacks_of(planned.number), state.hold_of(planned.number))
+            (state.callbacks_of(planned.number), hold)
         };
         let woken = !callbacks.is_empty();
         for call in callbacks {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use pirn::harness::{Lane, Listener, Options, Registration, RunError};
+use pirn::harness::{Lane, LaneError, Listener, Options, Registration, RunError};
+use pirn::model::session::namespace;
 use pirn::model::{
     AssistantBlock, AssistantHead, BlockEvent, CancelCause, Content, Event, Execution, LaneEvent, Message, Status,
     ToolResultView,
@@ -25,8 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::concurrent::in_time;
 use super::invariants::check;
 use super::retry::{err, told};
-use super::storage::slowly;
-use super::tools::{boom, slow};
+use super::tools::boom;
 use super::watch::Watch;
 use super::world::{Ended, Process, World, baseline, calls, config, echo, say};
 
@@ -58,7 +58,7 @@ impl Tool for Acting {
                 "progress" => {
                     // Another text each time.
                     let content = vec![Content::text(self.clock.monotonic_ms().to_string())];
-                    drop(ctx.updates.send(ToolResultView { content, ..ToolResultView::default() }, true).await);
+                    let _told = ctx.updates.send(ToolResultView { content, ..ToolResultView::default() }, true).await;
                 }
                 "keep" => ctx.memos.set("child", json!(7)).await.unwrap(),
                 "recall" => return ToolOutput::text(format!("{:?}", ctx.memos.get("child").await)),
@@ -70,15 +70,18 @@ impl Tool for Acting {
     }
 }
 
+/// Whether it is the event that is waited for.
+type Hears = fn(&Event) -> bool;
+
 /// Waits when it hears something for the first time.
 struct Waiting {
-    hears: fn(&Event) -> bool,
+    hears: Hears,
     /// What it waits for, until it was waited for.
     wait: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 impl Waiting {
-    fn new(hears: fn(&Event) -> bool, wait: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
+    fn new(hears: Hears, wait: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
         Arc::new(Self { hears, wait: Mutex::new(Some(Box::pin(wait))) })
     }
 }
@@ -151,7 +154,7 @@ async fn a_call_that_holds_the_line_of_its_lane_goes_on_whatever_its_batch_waits
 async fn a_listener_may_wait_at_an_event_of_a_call_for_what_another_call_does() {
     let is_c0 = |event: &Event| matches!(event, Event::ToolEnd { tool_call_id, .. } if tool_call_id == "c0");
     let is_c2 = |event: &Event| matches!(event, Event::ToolStart { tool_call_id, .. } if tool_call_id == "c2");
-    let rows: [(&str, &[&str], fn(&Event) -> bool); 3] = [
+    let rows: [(&str, &[&str], Hears); 3] = [
         ("progress", &["progress", "100 done"], |event| matches!(event, Event::ToolUpdate { .. })),
         ("an end", &["1", "100 done"], is_c0),
         ("a start", &["1", "100 done", "1"], is_c2),
@@ -174,26 +177,6 @@ async fn a_listener_may_wait_at_an_event_of_a_call_for_what_another_call_does() 
 
 fn is_delta(event: &Event, text: &str) -> bool {
     matches!(event, Event::MessageUpdate { event: BlockEvent::TextDelta(delta), .. } if delta == text)
-}
-
-#[tokio::test(start_paused = true)]
-async fn frames_on_their_way_go_on_while_a_listener_of_the_stream_waits_for_the_lane() {
-    let world = World::new().await;
-    let process = world.process(vec![slowly("one", "two"), say("more"), say("more")]).await;
-    // Somebody holds the line from 200 ms on; frames wait for it from 250 ms on, and the listener from 300 ms on.
-    let clock = world.clock.clone();
-    process.faults.hold(5, async move { clock.sleep(ms(1_000)).await });
-    let lane = process.lane.clone();
-    let steers = Waiting::new(|event| is_delta(event, "two"), async move { drop(lane.steer("s2").await.unwrap()) });
-    process.harness.subscribe(steers).forever();
-    let holds = async {
-        world.clock.sleep(ms(200)).await;
-        process.lane.steer("s1").await.unwrap()
-    };
-    let (ended, _) = in_time(&world, async { tokio::join!(process.prompt("go"), holds) }).await;
-    assert_eq!(ended.result().status, Status::Completed);
-    assert_eq!(world.texts(), ["go", "onetwo", "s1", "more", "s2", "more"]);
-    check(&world, &[&process]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,7 +257,7 @@ async fn a_configuration_behind_an_interrupted_request_begins_a_new_step_with_th
 async fn nothing_starts_in_a_session_that_was_closed_behind_its_intent() {
     let starts_call = |event: &Event| matches!(event, Event::ToolStart { .. });
     let starts_turn = |event: &Event| matches!(event, Event::TurnStart { turn: 2 });
-    let rows: [(&str, fn(&Event) -> bool, usize); 2] = [("a call", starts_call, 0), ("a request", starts_turn, 1)];
+    let rows: [(&str, Hears, usize); 2] = [("a call", starts_call, 0), ("a request", starts_turn, 1)];
     for (name, hears, executed) in rows {
         let world = World::new().await;
         let process = world.process(baseline()).await;
@@ -292,27 +275,53 @@ async fn nothing_starts_in_a_session_that_was_closed_behind_its_intent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abort_that_was_stored_though_it_was_dropped_ends_the_run_with_the_next_thing_that_is_stored() {
+async fn a_lane_that_can_not_be_stored_is_none_and_its_fault_is_told_on_those_there_are() {
     let world = World::new().await;
-    let process = world.process(vec![calls(vec![slow("c1")]), say("never")]).await;
-    process.faults.hold(7, std::future::pending());
-    let abort = async {
-        world.executions.begun(1).await;
-        tokio::select! {
-            biased;
-            aborted = process.lane.abort(CancelCause::Int) => panic!("{aborted:?}"),
-            () = world.clock.sleep(ms(100)) => {}
+    let process = world.process(Vec::new()).await;
+    process.harness.create_lane("other", None, config("m1")).await.unwrap();
+    process.faults.fail_side(namespace::LANE_CONFIG);
+    let made = process.harness.create_lane("third", None, config("m1")).await;
+    assert!(matches!(made, Err(LaneError::Faulted(_))), "{made:?}");
+    let lane = |told: LaneEvent| matches!(told.event, Event::Fault { .. }).then(|| told.lane.to_string());
+    let told: Vec<String> = process.heard.events().into_iter().filter_map(lane).collect();
+    assert_eq!(told, ["main", "other"]);
+    let lanes: Vec<String> = process.harness.lanes().into_iter().map(|lane| lane.name).collect();
+    assert_eq!(lanes, ["main", "other"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_whose_making_was_dropped_is_there_as_far_as_it_is_stored() {
+    // Before it is its turn, and behind its commit.
+    for is_stored in [false, true] {
+        let world = World::new().await;
+        let process = world.process(Vec::new()).await;
+        let clock = world.clock.clone();
+        let hold = async move { clock.sleep(ms(1_000)).await };
+        if is_stored {
+            process.faults.hold_side(namespace::LANE_CONFIG, hold);
+        } else {
+            process.faults.hold(1, hold);
         }
-        assert_eq!(world.state()["control"]["status"], "cancel_requested");
-        process.lane.next_run("n1").await.unwrap();
-    };
-    let (ended, ()) = in_time(&world, async { tokio::join!(process.prompt("go"), abort) }).await;
-    let result = ended.result();
-    assert_eq!(
-        (result.status, result.cause, world.tree().as_str()),
-        (Status::Aborted, Some(CancelCause::Int), "u a r")
-    );
-    assert_eq!((process.lane.inbox().len(), process.provider.count()), (1, 1));
+        let making = async {
+            tokio::select! {
+                biased;
+                made = process.harness.create_lane("other", None, config("m1")) => panic!("{made:?}"),
+                () = world.clock.sleep(ms(100)) => {}
+            }
+        };
+        if is_stored {
+            making.await;
+            process.lane.next_run("n1").await.unwrap();
+        } else {
+            let (queued, ()) = tokio::join!(process.lane.next_run("n1"), making);
+            queued.unwrap();
+        }
+        assert_eq!(process.harness.lane("other").is_ok(), is_stored);
+        let again = process.harness.create_lane("other", None, config("m2")).await;
+        assert_eq!(matches!(again, Err(LaneError::Exists(_))), is_stored, "{again:?}");
+        let model = process.harness.lane("other").unwrap().configuration().unwrap().model.model_id;
+        assert_eq!(model, if is_stored { "m1" } else { "m2" });
+    }
 }
 
 /// Takes a while at one point.

@@ -556,7 +556,7 @@ async fn what_streams_is_kept_and_waits_for_no_disk_case_126() {
 }
 
 /// Two deltas, with time for frames between them.
-pub(super) fn slowly(first: &str, second: &str) -> Reply {
+fn slowly(first: &str, second: &str) -> Reply {
     let head =
         AssistantHead { api: "fake-api".to_owned(), provider: "fake".to_owned(), model: "m1".to_owned(), timestamp: 0 };
     let mut message = AssistantMessage::pending(&head);
