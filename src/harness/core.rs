@@ -112,11 +112,7 @@ impl Core {
         lane: &str,
         plan: impl FnOnce(&LaneMemory, &Facts<'_>) -> Result<(Option<Plan>, T), E>,
     ) -> Result<T, E> {
-        let mut line = self.line.lock().await;
-        if line.stale {
-            self.refresh()?;
-            line.stale = false;
-        }
+        let mut line = self.line().await?;
         let (plan, answer) = {
             let memory = self.memory();
             memory.check()?;
@@ -138,7 +134,7 @@ impl Core {
             plan(memory, &facts)?
         };
         if let Some(plan) = plan
-            && let Err(halt) = self.commit(&mut line, lane, plan).await
+            && let Err(halt) = self.commit(&mut line, lane, plan, None).await
         {
             drop(line);
             self.bus.abandon_unless_told().await;
@@ -147,7 +143,24 @@ impl Core {
         Ok(answer)
     }
 
-    async fn commit(&self, line: &mut Line, lane: &str, mut plan: Plan) -> Result<(), Halt> {
+    /// Waits for its turn. Memory is as the store says.
+    async fn line(&self) -> Result<tokio::sync::MutexGuard<'_, Line>, Halt> {
+        let mut line = self.line.lock().await;
+        if line.stale {
+            self.refresh()?;
+            line.stale = false;
+        }
+        Ok(line)
+    }
+
+    /// Commits a plan of a lane, which may be a new one.
+    async fn commit(
+        &self,
+        line: &mut Line,
+        lane: &str,
+        mut plan: Plan,
+        new: Option<Box<LaneMemory>>,
+    ) -> Result<(), Halt> {
         let writes = std::mem::take(&mut plan.writes);
         let rows = Plan::rows(&writes);
         let committed = if writes.is_empty() {
@@ -165,6 +178,7 @@ impl Core {
         };
         let mut memory = self.memory();
         let Memory { lanes, stats, .. } = &mut *memory;
+        lanes.extend(new.map(|new| (lane.to_owned(), *new)));
         let Some(lane) = lanes.get_mut(lane) else { return Ok(()) };
         if let Some(committed) = &committed {
             stats.clone_from(&committed.stats);
@@ -241,20 +255,19 @@ impl Core {
         lane: LaneMemory,
         plan: impl FnOnce(&LaneMemory, &Memory) -> Result<Plan, E>,
     ) -> Result<(), E> {
-        let mut line = self.line.lock().await;
-        let name = lane.name.to_string();
+        let mut line = self.line().await?;
         let plan = {
-            let mut memory = self.memory();
+            let memory = self.memory();
             memory.check()?;
-            let plan = plan(&lane, &memory)?;
-            memory.lanes.insert(name.clone(), lane);
-            plan
+            plan(&lane, &memory)?
         };
-        let made = self.commit(&mut line, &name, plan).await;
-        if made.is_err() {
-            self.memory().lanes.remove(&name);
+        let name = lane.name.to_string();
+        if let Err(halt) = self.commit(&mut line, &name, plan, Some(Box::new(lane))).await {
+            drop(line);
+            self.bus.abandon_unless_told().await;
+            return Err(halt.into());
         }
-        made.map_err(Into::into)
+        Ok(())
     }
 
     /// Memory as the store says, after a commit nobody saw the end of.

@@ -14,6 +14,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -61,9 +62,13 @@ struct State {
     asked: usize,
     asked_syncs: usize,
     faults: Vec<Fault>,
-    /// Side commits of a namespace that are let through, and then no more.
+    /// Side commits of a namespace that are let through, and then no more; of another one none is.
     asides: Vec<(String, usize)>,
+    broken_asides: Vec<String>,
     callbacks: Vec<(usize, Callback)>,
+    /// What transactions that were made wait for.
+    holds: Vec<(usize, BoxFuture<'static, ()>)>,
+    side_holds: Vec<(String, BoxFuture<'static, ()>)>,
     /// Why nothing more is stored.
     dead: Option<String>,
 }
@@ -109,6 +114,11 @@ impl FaultStore {
         self.state().faults.push(Fault::FailCommit(n));
     }
 
+    /// The next side commit with this namespace fails as [`FaultStore::fail_commit`] says.
+    pub fn fail_side(&self, namespace: &str) {
+        self.state().broken_asides.push(namespace.to_owned());
+    }
+
     /// The n-th barrier fails with an error of the system; nothing is stored behind it.
     pub fn fail_sync(&self, n: usize) {
         self.state().faults.push(Fault::FailSync(n));
@@ -117,6 +127,16 @@ impl FaultStore {
     /// Calls this when `TXn` was made, before who asked for it hears of it, and before a kill there.
     pub fn on_commit(&self, n: usize, call: impl FnOnce() + Send + 'static) {
         self.state().callbacks.push((n, Box::new(call)));
+    }
+
+    /// Who asked for `TXn` hears that it was made only behind this, as of a slow disk.
+    pub fn hold(&self, n: usize, until: impl Future<Output = ()> + Send + 'static) {
+        self.state().holds.push((n, Box::pin(until)));
+    }
+
+    /// The same of the next side commit with this namespace.
+    pub fn hold_side(&self, namespace: &str, until: impl Future<Output = ()> + Send + 'static) {
+        self.state().side_holds.push((namespace.to_owned(), Box::pin(until)));
     }
 
     /// Kills the process now.
@@ -207,7 +227,8 @@ impl State {
         }
         if !counts(writes) {
             let kill_after = self.is_last_aside(writes);
-            return Planned { number: None, kill_before: false, kill_after, fails: false };
+            let fails = self.broken_asides.iter().any(|namespace| is_side_of(writes, namespace));
+            return Planned { number: None, kill_before: false, kill_after, fails };
         }
         self.asked += 1;
         let n = self.asked;
@@ -247,6 +268,15 @@ impl State {
         let now: Vec<(usize, Callback)> = now;
         now.into_iter().map(|(_, call)| call).collect()
     }
+
+    fn hold_of(&mut self, number: Option<usize>, writes: &[Write]) -> Option<BoxFuture<'static, ()>> {
+        if let Some(number) = number {
+            let at = self.holds.iter().position(|(n, _)| *n == number)?;
+            return Some(self.holds.swap_remove(at).1);
+        }
+        let at = self.side_holds.iter().position(|(namespace, _)| is_side_of(writes, namespace))?;
+        Some(self.side_holds.swap_remove(at).1)
+    }
 }
 
 #[async_trait]
@@ -268,14 +298,15 @@ impl Store for FaultStore {
         self.unless_killed().await;
         let is_something = !writes.is_empty();
         let committed = self.inner.commit(writes.clone()).await;
-        let callbacks = {
+        let (callbacks, hold) = {
             let mut state = self.state();
+            let hold = state.hold_of(planned.number, &writes);
             match &committed {
                 Ok(_) if is_something => state.steps.push(Step::Commit { number: planned.number, writes }),
                 Ok(_) => {}
                 Err(error) => state.dead = Some(error.to_string()),
             }
-            state.callbacks_of(planned.number)
+            (state.callbacks_of(planned.number), hold)
         };
         let woken = !callbacks.is_empty();
         for call in callbacks {
@@ -284,6 +315,9 @@ impl Store for FaultStore {
         if woken {
             // Whoever waited for this moment gets a turn in it.
             tokio::task::yield_now().await;
+        }
+        if let Some(hold) = hold {
+            hold.await;
         }
         if planned.kill_after {
             self.kill();

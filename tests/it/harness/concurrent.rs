@@ -33,7 +33,7 @@ use super::watch::Watch;
 use super::world::{Ended, FakeModels, Process, World, baseline, calls, config, echo, say};
 
 /// Waits for something that must not hang. The clock is paused: it moves only where nothing else can.
-fn in_time<'a, T>(world: &'a World, work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
+pub(super) fn in_time<'a, T>(world: &'a World, work: impl Future<Output = T> + 'a) -> LocalBoxFuture<'a, T> {
     Box::pin(async move {
         tokio::select! {
             biased;

@@ -3,6 +3,7 @@
 mod abort;
 mod alarm;
 mod baseline;
+mod beside;
 mod concurrent;
 mod crash;
 mod differential;
