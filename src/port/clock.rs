@@ -86,10 +86,11 @@ impl Default for UuidIds {
 }
 
 impl Ids for UuidIds {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock port")]
     fn next_id(&self) -> String {
         let context = self.context.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // A clock before 1970 counts as that.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = uuid::Timestamp::from_unix(&*context, now.as_secs(), now.subsec_nanos());
         uuid::Uuid::new_v7(now).hyphenated().to_string()
     }

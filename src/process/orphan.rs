@@ -108,7 +108,9 @@ pub async fn sweep_session(session_id: &str, own_token: &str, except: Vec<String
             if found.is_empty() {
                 break;
             }
-            found.iter().for_each(|process| process.signal(Signal::KILL));
+            for process in &found {
+                process.signal(Signal::KILL);
+            }
             killed.extend(found.iter().map(|process| process.id));
         }
         killed.into_iter().collect()

@@ -187,7 +187,7 @@ mod tests {
             ("{\"p", true),
             ("{\"pid\":7,\"host\":null}\n", true),
         ] {
-            std::fs::write(lock_path(&session), text).unwrap();
+            File::create(lock_path(&session)).unwrap().write_all(text.as_bytes()).unwrap();
             let taken = Lock::take(&session, "x", &crate::port::SystemClock::new()).await;
             assert_eq!(taken.is_ok(), is_taken, "{text}: {taken:?}");
             if !is_taken {

@@ -657,33 +657,6 @@ impl Listener for AtEvent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_may_wait_for_a_call_that_runs_beside_the_one_it_hears_of() {
-    let is_it = |event: &Event| matches!(event, Event::ToolEnd { tool_call_id, .. } if tool_call_id == "c2");
-    let (world, listener) = (World::new().await, AtEvent::new(is_it));
-    let of_tool = Arc::clone(&listener);
-    let waiting = CountingTool::echo().counted(&world.executions).awaiting(move || {
-        let listener = Arc::clone(&of_tool);
-        Box::pin(async move {
-            listener.came.notified().await;
-            listener.lane.get().unwrap().steer("called").await.unwrap();
-            listener.go.notify_one();
-        })
-    });
-    let script = vec![calls(vec![echo("c1", "v"), boom("c2")]), say("one"), say("two")];
-    let process = world
-        .process_with(script, |options| {
-            options.tools[0] = Arc::new(waiting);
-            options.settings.steering_mode = QueueMode::All;
-        })
-        .await;
-    assert!(listener.lane.set(process.lane.clone()).is_ok());
-    process.harness.subscribe(listener.clone()).forever();
-    assert_eq!(in_time(&world, process.prompt("go")).await.result().status, Status::Completed);
-    assert_eq!(world.texts(), ["go", "", "v", "boomed", "called", "heard", "one"]);
-    check(&world, &[&process]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_listener_may_steer_while_a_batch_of_frames_waits_for_the_line() {
     let is_it = |event: &Event| matches!(event, Event::MessageUpdate { event: BlockEvent::TextDelta(text), .. } if text == "late");
     let (world, listener) = (World::new().await, AtEvent::new(is_it));
@@ -722,44 +695,6 @@ async fn a_listener_may_steer_while_a_batch_of_frames_waits_for_the_line() {
     assert_eq!(world.texts(), ["go", "early late", "beside", "heard", "two"]);
     assert!(process.faults.story().iter().any(|line| line.starts_with("side ")), "frames were kept");
     check(&world, &[&process]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_starts_and_its_progress_is_kept_while_another_call_holds_the_line() {
-    let started = vec![echo("c1", "v"), boom("c2"), boom("c3")];
-    for (name, batch, tree) in
-        [("progress", vec![echo("c1", "v"), boom("c2")], "u a r r u a"), ("a start", started, "u a r r r u a")]
-    {
-        let is_start = batch.len() == 3;
-        let (world, stored, lane) = (World::new().await, Arc::new(Notify::new()), Arc::new(OnceLock::<Lane>::new()));
-        let (of_tool, awaited, clock) = (Arc::clone(&lane), Arc::clone(&stored), world.clock.clone());
-        let holding = CountingTool::echo().counted(&world.executions).awaiting(move || {
-            let (lane, awaited, clock) = (of_tool.get().unwrap().clone(), Arc::clone(&awaited), clock.clone());
-            Box::pin(async move {
-                if is_start {
-                    awaited.notified().await;
-                }
-                let mut steered = Box::pin(lane.steer("s1"));
-                assert!(begun(&mut steered).await);
-                clock.sleep(Duration::from_millis(10)).await;
-                steered.await.unwrap();
-            })
-        });
-        let boom = CountingTool::boom().counted(&world.executions).checkpoint("half");
-        let process = world
-            .process_with(vec![calls(batch), say("one")], |options| {
-                options.tools[0] = Arc::new(holding);
-                options.tools[1] = Arc::new(boom);
-                options.limits.max_parallel = 2;
-            })
-            .await;
-        assert!(lane.set(process.lane.clone()).is_ok());
-        // What the call queues, or the outcome of the second one, behind which the third may start.
-        process.faults.on_commit(8, move || stored.notify_one());
-        let result = in_time(&world, process.prompt("go")).await.result();
-        assert_eq!((result.status, world.tree().as_str()), (Status::Completed, tree), "{name}");
-        check(&world, &[&process]);
-    }
 }
 
 #[tokio::test(start_paused = true)]
