@@ -133,7 +133,7 @@ async fn opened(place: &Place, disk: &Arc<FaultDisk>, durability: Durability) ->
 async fn a_full_disk_leaves_the_file_as_it_was_and_ends_the_store_case_96_ses_06() {
     let table: [(&str, Vec<(Call, Fault)>); 3] = [
         ("No space left", vec![(Call::Write, Fault::Error(ENOSPC))]),
-        ("the disk took 10 of", vec![(Call::Write, Fault::Short(10))]),
+        ("only 10 of", vec![(Call::Write, Fault::Short(10))]),
         ("Input/output error", vec![(Call::Write, Fault::Error(EIO))]),
     ];
     for (reason, faults) in table {
@@ -164,7 +164,7 @@ async fn a_half_write_that_can_not_be_cut_off_is_a_torn_tail_for_the_next_run() 
     let store = opened(&place, &disk, Durability::None).await;
     let state = snapshot(&store);
     let error = store.commit(vec![message("b", None)]).await.unwrap_err().to_string();
-    assert!(error.contains("took 10 of") && error.contains("could not be cut off: Input/output error"), "{error}");
+    assert!(error.contains("only 10 of") && error.contains("could not be cut off: Input/output error"), "{error}");
     drop(store);
     let store = place.open(options()).await.unwrap();
     assert_eq!((snapshot(&store), store.warnings().len()), (state, 1));
